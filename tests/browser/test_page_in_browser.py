@@ -323,7 +323,8 @@ def test_ranges_are_slices_above_the_calls_of_their_thread(opened, resnet: Path)
     assert any(name.startswith("Optimizer.step#SGD.step") for name in seen), seen
     canvas.click(position={"x": x, "y": RANGES})
     assert page.locator("#chain").is_hidden()
-    assert "range" in page.locator("#legend").inner_text().split()
+    assert "range" in page.locator("#timeline-legend").inner_text().split()
+    assert "range" not in page.locator("#legend").inner_text().split(), "none is drawn there"
 
 
 def test_names_of_a_trace_are_text(opened, folder: Path) -> None:

@@ -169,4 +169,4 @@ def test_of_too_many_ranges_the_longest_are_drawn(trace: Trace, monkeypatch: pyt
 def timeline_of(trace: Trace) -> tuple[dict, dict]:
     reading = Reading(trace, "run.trace")
     forest = reading.part
-    return unpacked(timeline.packed_timeline(reading, forest, call_tree(forest).node_of))
+    return unpacked(timeline.packed_timeline(reading, forest, call_tree(forest, reading.phases).node_of))

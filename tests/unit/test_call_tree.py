@@ -11,6 +11,7 @@ from frames import FakeTrace, TraceBuilder, hop
 from tracer.analysis.call_tree import CallTree, call_tree
 from tracer.analysis.flat import flat_table
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
+from tracer.analysis.phases import phase_of_hops
 from tracer.report.reading import Reading
 from tracer.trace import Trace, load
 
@@ -21,7 +22,7 @@ def recorded() -> Trace:
 
 
 def tree_of(trace: Trace | FakeTrace) -> CallTree:
-    return call_tree(Reading(trace, "t").part)
+    return call_tree(Reading(trace, "t").part, phase_of_hops(trace))
 
 
 def with_labels(tree: CallTree) -> pl.DataFrame:
@@ -32,7 +33,7 @@ def with_labels(tree: CallTree) -> pl.DataFrame:
 
 def test_every_row_is_in_a_node(recorded: Trace) -> None:
     reading = Reading(recorded, "t")
-    tree = call_tree(reading.part)
+    tree = call_tree(reading.part, reading.phases)
     assert tree.nodes["rows"].sum() == len(reading.part.hops)
     nodes = with_labels(tree)
     assert nodes.filter(pl.col("kind").is_in(HOP_KINDS))["rows"].sum() == len(recorded.hops)

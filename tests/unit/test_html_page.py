@@ -27,6 +27,7 @@ from tracer.report.reading import Reading
 from tracer.report.sections import NAMED, name_of, order
 from tracer.trace import load
 
+HOPS = ["call", "redispatch"]
 FETCHING = {"src", "href", "action", "data", "poster", "srcset", "background", "formaction", "ping", "cite"}
 
 
@@ -177,11 +178,26 @@ def test_the_page_has_the_wall_time_of_the_recording_and_the_module_around_each(
     assert [row[2] for row in meta["outside"]] == [200, 200, 199]
 
 
+def test_every_call_of_the_page_has_the_phase_that_the_steps_count_it_in(
+    reading: Reading, elements: Elements
+) -> None:
+    columns, meta = unpacked(elements.scripts["script tree-data"])
+    names = [meta["texts"][number] if number >= 0 else None for number in columns["origins.phase"]]
+    phase = np.array(names, object)[columns["nodes.origin"]]
+    hops = np.isin([meta["texts"][columns["labels.kind"][label]] for label in columns["nodes.label"]], HOPS)
+    expected = reading.phases.value_counts().rows()
+    found = [(name, columns["nodes.rows"][hops & (phase == name)].sum()) for name, _ in expected]
+    assert sorted(found) == sorted(expected)
+    assert len(found) >= 2
+    waiting = {meta["texts"][op] for op in columns["labels.op"][columns["labels.waits"] == 1]}
+    assert "cudaStreamSynchronize" in waiting or "cudaDeviceSynchronize" in waiting
+
+
 def test_of_many_pairs_of_lines_the_rest_is_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "MOST_GAPS", 2)
     builder = TraceBuilder().calls(*(hop("aten::mm", "CPU", source=f"a.py:{line}") for line in range(9)))
     _, meta = unpacked(Elements(render_html(Reading(builder.trace(), "t"))).scripts["script tree-data"])
-    assert meta["outside"][2:] == [["6 more pairs of lines", 600, 6, 100]]
+    assert meta["outside"][2:] == [["6 more pairs of lines", 600, 6, 100, ""]]
 
 
 def test_gaps_are_those_of_the_steady_steps_if_the_calls_are(reading: Reading) -> None:
@@ -259,7 +275,7 @@ def of_timeline(reading: Reading) -> tuple[dict[str, np.ndarray], dict]:
     from tracer.analysis.call_tree import call_tree
 
     forest = reading.part
-    return unpacked(timeline.packed_timeline(reading, forest, call_tree(forest).node_of))
+    return unpacked(timeline.packed_timeline(reading, forest, call_tree(forest, reading.phases).node_of))
 
 
 def test_the_timeline_has_all_events_of_its_steps(reading: Reading) -> None:

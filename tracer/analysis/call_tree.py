@@ -18,7 +18,7 @@ from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 _LABEL = ("kind", "op", "key", "kernel", "registered_at", "override")
-_ORIGIN = ("module", "line", "called_from", "backward_node")
+_ORIGIN = ("module", "line", "called_from", "backward_node", "part")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class CallTree:
     table, -1: none), stack (its id in python_stacks), inputs (the most frequent id, null: none) and
     inputs_count (distinct ones).
     labels: kind, op, key, kernel, registered_at, override.
-    origins: module, line, called_from, backward_node.
+    origins: module, line, called_from, backward_node, part (the phase, of analysis.phases; null: no hop is in
+    the call).
     """
 
     nodes: pl.DataFrame
@@ -41,9 +42,14 @@ class CallTree:
     node_of: NDArray[np.int64]
 
 
-def call_tree(forest: Forest) -> CallTree:
-    """The tree of hops, or of hops with library calls, API calls and GPU work (links.combine)."""
-    rows = forest.hops.with_columns(line=own_or_forward_line().cast(pl.String))
+def call_tree(forest: Forest, phases: pl.Series) -> CallTree:
+    """The tree of hops, or of hops with library calls, API calls and GPU work (links.combine).
+
+    `phases`: that of each hop of the trace (phases.phase_of_hops).
+    """
+    rows = forest.hops.with_columns(
+        line=own_or_forward_line().cast(pl.String), part=_phase_of_roots(forest, phases)
+    )
     labels, label = _distinct(rows, _LABEL)
     origins, origin = _distinct(rows, _ORIGIN)
     node_of = np.full(len(rows), -1)
@@ -67,6 +73,16 @@ def call_tree(forest: Forest) -> CallTree:
     return CallTree(
         nodes.join(_sums(rows, forest, node_of), on="node").drop("node"), labels, origins, node_of
     )
+
+
+def _phase_of_roots(forest: Forest, phases: pl.Series) -> pl.Series:
+    """The phase of the outermost call around each row: that of the first hop in it."""
+    hop = forest.hops["hop" if "hop" in forest.hops.columns else "id"].cast(pl.Int64).fill_null(-1).to_numpy()
+    first = np.full(len(hop), -1)
+    rows = np.flatnonzero(hop >= 0)[::-1]
+    first[forest.root[rows]] = hop[rows]
+    of_root = pl.Series(first[forest.root])
+    return phases.gather(of_root.set(of_root < 0, None))
 
 
 def _first(place: NDArray[np.int64], members: NDArray[np.int64], count: int) -> NDArray[np.int64]:

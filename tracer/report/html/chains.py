@@ -12,6 +12,7 @@ from tracer.analysis.device_kernels import table_name
 from tracer.analysis.gaps import gaps, gaps_of_recording
 from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.step_times import waits
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.columns import of_table, packed
 from tracer.report.reading import Reading
@@ -36,6 +37,7 @@ def packed_tree(reading: Reading, tree: CallTree) -> str:
             "registered_at": texts.of(tree.labels["registered_at"], package_relative),
             "override": texts.of(tree.labels["override"]),
             "table_name": texts.of(tree.labels["op"], table_name),
+            "waits": tree.labels["op"].is_in(_waits(reading)).fill_null(False),
         },
     )
     origins = pl.DataFrame(
@@ -45,6 +47,7 @@ def packed_tree(reading: Reading, tree: CallTree) -> str:
             "said": texts.of(tree.origins["line"], sources.text),
             "called_from": texts.of(tree.origins["called_from"], sources.name),
             "backward": texts.of(tree.origins["backward_node"]),
+            "phase": texts.of(tree.origins["part"]),
         },
     )
     wanted = tree.nodes["inputs"].unique().to_list()
@@ -75,19 +78,30 @@ def _modules(reading: Reading) -> dict[str, list[str]]:
 
 
 def _outside(reading: Reading, sources: SourceLines) -> list[list[Any]]:
-    """The time outside ops by the lines around it: both lines, ns, how many gaps, the longest (ns)."""
+    """The time outside ops by the lines around it: both lines, ns, gaps, the longest (ns), their text."""
     if reading.patterns:
         return []
     found = gaps(reading.trace) if reading.steady else gaps_of_recording(reading.trace)
     table = found.table
     rows = [
-        [visible(f"{row['before']} -> {row['after']}", LONGEST), *(row[name] for name in _OF_GAPS)]
+        [
+            visible(f"{row['before']} -> {row['after']}", LONGEST),
+            *(row[name] for name in _OF_GAPS),
+            visible(row["text"], LONGEST),
+        ]
         for row in with_lines(table.head(MOST_GAPS).iter_rows(named=True), sources)
     ]
     if len(rest := table[MOST_GAPS:]):
         sums = rest.select(pl.col("total_ns", "gaps").sum(), pl.col("longest_ns").max())
-        rows.append([f"{len(rest):,} more pairs of lines", *sums.row(0)])
+        rows.append([f"{len(rest):,} more pairs of lines", *sums.row(0), ""])
     return rows
+
+
+def _waits(reading: Reading) -> list[str]:
+    """The API functions that wait for the GPU."""
+    trace = reading.trace
+    calls = [waits(trace, process) for process in trace.api_calls["process"].unique()]
+    return pl.concat(calls)["name"].drop_nulls().unique().to_list() if calls else []
 
 
 def _frames(reading: Reading, tree: CallTree) -> list[tuple[int, list[str]]]:

@@ -49,7 +49,7 @@ def render_html(reading: Reading) -> str:
     reading = replace(reading, rows=reading.rows or _MOST_ROWS)
     page = Page.of(reading)
     forest = reading.chosen_part
-    tree = call_tree(forest)
+    tree = call_tree(forest, reading.phases)
     certificate, environment = reading.trace.certificate, reading.trace.environment
     drawn = _rooflines(reading)
     shown = list(parts(reading, page))

@@ -1,7 +1,10 @@
 // What the two drawings share: flame-chart-js with the colours of the page, a tooltip, zoom.
 const { FlameChartContainer, FlameChartPlugin, TimeGridPlugin, TogglePlugin, UIPlugin } = flameChartJs;
 Object.getPrototypeOf(UIPlugin).defaultMaxListeners = 0; // every track listens to one mouse
-const TYPES = ["module", "group", "range", "autograd", "wrapper", "composite", "backend", "library", "api", "kernel", "copy", "outside", "dim", "match"];
+const PHASES = ["forward", "backward", "optimizer", "data", "communication", "compile", "waiting"]; // as the bar of a step's parts has them
+const KINDS = ["autograd", "wrapper", "composite", "backend", "library", "api", "kernel", "copy"];
+const TYPES = [...PHASES, ...KINDS, "module", "group", "range", "outside", "dim", "match"]; // each has a colour in page.css
+const INKS = ["#14181c", "#ffffff"];
 const BAR = 18;
 const FONT = '12px system-ui, "DejaVu Sans", sans-serif';
 
@@ -11,6 +14,21 @@ function colour(name) {
 
 function colours() {
   return Object.fromEntries(TYPES.map((type) => [type, colour(type)]));
+}
+
+function luminance(hex) {
+  const [red, green, blue] = [1, 3, 5].map((place) => {
+    const value = parseInt(hex.slice(place, place + 2), 16) / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+// What is read best on a colour.
+function ink(hex) {
+  const contrast = (one, other) => (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+  const [dark, light] = INKS.map((each) => contrast(luminance(each), luminance(hex)));
+  return dark > light ? INKS[0] : INKS[1];
 }
 
 function styles() {
@@ -41,19 +59,19 @@ const tooltip = {
 
 addEventListener("scroll", () => tooltip.hide(), { passive: true });
 
-// Of a text that does not fit the beginning; flame-chart-js shows beginning and end.
-function textsFromTheStart(texts) {
-  this.setCtxValue("fillStyle", this.styles.fontColor);
-  for (const { text, x, y, textMaxWidth } of texts) {
-    const { width } = this.ctx.measureText(text);
-    let shown = text;
-    if (width > textMaxWidth) {
-      const letters = Math.floor(((textMaxWidth - this.placeholderWidth) * text.length) / width);
-      if (letters < 2) continue;
-      shown = text.slice(0, letters) + "\u2026";
-    }
-    this.ctx.fillText(shown, Math.max(x, 0) + this.blockPaddingLeftRight, y + this.blockHeight - this.blockPaddingTopBottom);
-  }
+// The beginning of a text that is wider than the room; "" if that is a letter.
+function cut(ctx, text, room) {
+  const { width } = ctx.measureText(text);
+  if (width <= room) return text;
+  const letters = Math.floor(((room - ctx.measureText("\u2026").width) * text.length) / width);
+  return letters < 2 ? "" : text.slice(0, letters) + "\u2026";
+}
+
+// What a bar says: its name and, in the room beside it, more about it; without room for the name the short one.
+function fitted(ctx, [name, more, short], room) {
+  if (ctx.measureText(name).width > room) return cut(ctx, short || name, room);
+  const both = more ? cut(ctx, name + "  " + more, room) : name;
+  return both.length > name.length + 4 ? both : name;
 }
 
 // Round numbers at equal distances, in the unit that fits; flame-chart-js rounds the labels and moves the lines to them.
@@ -115,7 +133,8 @@ const KEYS = {
 
 class Chart {
   // `plugins` are drawn one below the other; `tip(bar)` returns [title, lines] for the bar under the mouse.
-  constructor(holder, plugins, height, units, tip) {
+  // `say(bar)` what is written on one: see `fitted`.
+  constructor(holder, plugins, height, units, tip, say) {
     this.holder = holder;
     this.height = height;
     this.units = units;
@@ -135,8 +154,14 @@ class Chart {
     this.container = new FlameChartContainer({ canvas: this.canvas, plugins, settings: this.settings() });
     this.ticks = new Ticks(this.engine, units);
     Object.assign(this.engine.timeGrid, { renderTimes: (axis) => this.ticks.draw(axis), renderLines: () => {} });
-    for (const child of this.engine.children) {
-      child.renderTexts = textsFromTheStart;
+    for (const { renderEngine: child } of this.flames) {
+      // `text` is the bar; flame-chart-js writes each in the same colour, its beginning and its end.
+      child.renderTexts = (texts) => {
+        for (const { text, x, y, textMaxWidth } of texts) {
+          child.setCtxValue("fillStyle", this.inks[text.type]);
+          child.fillText(fitted(child.ctx, say(text), textMaxWidth), Math.max(x, 0) + child.blockPaddingLeftRight, y + BAR - child.blockPaddingTopBottom);
+        }
+      };
       const stroke = child.addStroke.bind(child);
       child.addStroke = (each, order) => stroke({ ...each, color: colour("focus") }, order); // of what is selected
     }
@@ -174,6 +199,7 @@ class Chart {
   }
 
   recolour() {
+    this.inks = Object.fromEntries(TYPES.map((type) => [type, ink(colour(type))]));
     for (const flame of this.flames) {
       flame.userColors = colours();
       flame.colors = {};

@@ -50,7 +50,7 @@ class Calls {
     this.stacks = meta.stacks;
     this.said = meta.said;
     this.modules = meta.modules; // of a module in others: all of them, the outermost first
-    this.outside = meta.outside.map(([lines, ns, gaps, longest]) => ({ lines, ns, gaps, longest }));
+    this.outside = meta.outside.map(([lines, ns, gaps, longest, said]) => ({ lines, ns, gaps, longest, said }));
     this.parent = columns["nodes.parent"];
     this.label = columns["nodes.label"];
     this.origin = columns["nodes.origin"];
@@ -66,6 +66,9 @@ class Calls {
     // By label, in lower case: what a search looks at.
     this.searched = this.names.map((name, label) => (name + " " + (this.of(label, "kernel") || "")).toLowerCase());
     this.types = this.kinds.map((kind, label) => this.typeOf(label));
+    this.phases = Array.from(columns["origins.phase"], (text) => (text < 0 ? "other" : this.texts[text]));
+    this.lines = new Map(Array.from(columns["origins.line"], (text, origin) => [this.texts[text], this.ofOrigin(origin, "said")]));
+    this.byPhase = new Set(this.phases).size > 1; // what colours mean: phases, or kinds of calls
     const outside = this.outside.reduce((sum, gap) => sum + gap.ns, 0);
     this.total = { host: this.sum("own_ns") + outside, gpu: this.sum("own_gpu_ns"), calls: 0, outside };
     for (let node = 0; node < this.size; node++) {
@@ -92,6 +95,12 @@ class Calls {
   nameOf(label) {
     const op = this.of(label, "op") || "an unknown op";
     return HOPS.has(this.kinds[label]) ? op + " [" + (this.of(label, "key") || "?") + "]" : op;
+  }
+
+  // What the bar of a call says: see `fitted`.
+  say(label) {
+    const name = this.shortNames[label];
+    return [name, "", this.hop[label] ? name.slice(0, name.lastIndexOf(" [")) : ""];
   }
 
   isNamed(label, text) {
@@ -155,7 +164,12 @@ class Calls {
     return nodes;
   }
 
-  // The colour of a bar.
+  // The phase of a call, which that of what it launched is; "other": none is known.
+  phaseOf(node) {
+    return this.columns["labels.waits"][this.label[node]] ? "waiting" : this.phases[this.origin[node]];
+  }
+
+  // The kind of a call.
   typeOf(label) {
     const kind = this.kinds[label];
     if (kind === "library" || kind === "api") return kind;

@@ -24,7 +24,7 @@ class Icicle {
     if (this.chart) this.chart.destroy();
     this.flame = new FlameChartPlugin({ data: this.drawn.roots, colors: colours(), name: "calls" });
     this.flame.on("select", ({ node }) => node && this.onSelect(this.tree, node.source.place));
-    this.chart = new Chart(this.holder, [new TimeGridPlugin(), this.flame], height, units, (bar) => this.tip(bar));
+    this.chart = new Chart(this.holder, [new TimeGridPlugin(), this.flame], height, units, (bar) => this.tip(bar), (bar) => this.tree.say(bar.place));
     this.chart.canvas.addEventListener("dblclick", () => {
       const found = this.flame.selectedRegion;
       if (found) this.chart.zoomTo(found.data.source.start, found.data.source.duration);
@@ -42,6 +42,8 @@ class Icicle {
     if (gap) return [this.tree.name(bar.place), [duration(gap.ns) + " " + OUTSIDE + ", " + percent(width, this.drawn.total), count(gap.gaps, "gap") + ", the longest " + duration(gap.longest)]];
     const lines = [this.value(width) + " " + (this.measure === "gpu" ? "on the GPU" : this.measure === "host" ? "on the host" : "with those in it") + ", " + percent(width, this.drawn.total)];
     const label = this.tree.label[bar.place];
+    const phase = this.tree.phase(bar.place);
+    if (phase !== "other") lines.push(phase === "several" ? "several phases" : phase);
     if (label >= 0) {
       const kernel = this.calls.of(label, "kernel");
       if (kernel) lines.push(kernel);
@@ -62,6 +64,10 @@ class Icicle {
 
   search(query) {
     this.query = query.trim();
+    this.recolour();
+  }
+
+  recolour() {
     this.colourBars();
     this.flame.initData();
     this.chart.render();
@@ -74,7 +80,7 @@ class Icicle {
     return (place) => (tree.label[place] < 0 ? tree.text[place].toLowerCase().includes(wanted) : ofLabel[tree.label[place]]);
   }
 
-  // Colours by kind; while something is searched for, those that match and all others.
+  // Colours by phase or kind; while something is searched for, those that match and all others.
   colourBars() {
     const { tree, drawn } = this;
     this.best = null;

@@ -16,20 +16,29 @@ function choices(id, options, chosen, onChange) {
   }
 }
 
-function legend(calls, timeline) {
-  const texts = { module: "module or key", group: "line", range: "range", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy", outside: OUTSIDE };
-  const holder = document.getElementById("legend");
-  const drawn = new Set([...calls.types, "module", "group"]);
+const OF_KINDS = { module: "module or key", group: "line", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy" };
+const OF_PHASES = { forward: "forward", backward: "backward", optimizer: "optimizer", data: "data", communication: "communication", compile: "compiling", waiting: "waiting for GPU", group: "several phases, or none" };
+
+// What the colours mean, below each picture.
+function legends(calls, timeline) {
+  const drawn = new Set([...(calls.byPhase ? calls.phases : [...calls.types, "module"]), "group"]);
+  if (calls.byPhase && calls.columns["labels.waits"].some(Boolean)) drawn.add("waiting");
   if (calls.outside.length) drawn.add("outside");
   if (timeline.steps.some((step) => step.ranges.length)) drawn.add("range");
-  for (const [type, text] of Object.entries(texts)) {
-    if (!drawn.has(type)) continue;
+  const texts = calls.byPhase ? OF_PHASES : OF_KINDS;
+  legend("legend", { ...texts, outside: OUTSIDE }, drawn);
+  legend("timeline-legend", { ...texts, range: "range" }, drawn);
+}
+
+function legend(id, texts, drawn) {
+  const shown = Object.entries(texts).filter(([type]) => drawn.has(type));
+  document.getElementById(id).replaceChildren(...shown.map(([type, text]) => {
     const item = element("span", "", text);
     const swatch = element("span", "swatch");
     swatch.style.background = "var(--" + type + ")";
     item.prepend(swatch);
-    holder.append(item);
-  }
+    return item;
+  }));
 }
 
 function theme(onChange) {
@@ -120,7 +129,13 @@ async function main() {
   }
 
   const timeline = new Timeline(await unpack("timeline-data"), calls, (node) => chain.showNode(node));
-  legend(calls, timeline);
+  legends(calls, timeline);
+  choices("colouring", COLOURINGS, calls.byPhase ? "phase" : "kind", (value) => {
+    calls.byPhase = value === "phase";
+    icicle.recolour();
+    if (timeline.chart) timeline.recolour();
+    legends(calls, timeline);
+  });
   const select = document.getElementById("step");
   timeline.steps.forEach((step, number) => {
     const option = element("option", "", step.name + ": " + duration(step.wall_ns) + (step.phase === "warmup" ? " (warm-up)" : ""));

@@ -72,9 +72,9 @@ class Timeline {
     const tracks = new Map();
     for (let place = 0; place < step.count; place++) {
       const event = step.first + place;
-      const label = this.calls.label[this.node[event]];
       const track = this.track[event];
-      const bar = { name: this.calls.shortNames[label], start: this.start[event] / 1e6, duration: this.length[event] / 1e6, type: this.calls.types[label], event, level: 0, children: [] };
+      const bar = { start: this.start[event] / 1e6, duration: this.length[event] / 1e6, type: this.typeOf(event), event, level: 0, children: [] };
+      bar.name = bar;
       bars[place] = bar;
       if (!tracks.has(track)) tracks.set(track, { roots: [], levels: 1 });
       const drawn = tracks.get(track);
@@ -101,8 +101,9 @@ class Timeline {
 
   // The ranges of record_function have a track above the calls of their thread, and more if they overlap.
   addRanges(step, tracks) {
-    const bars = step.ranges.map((range, number) => ({ name: range.name, start: range.start / 1e6, duration: range.length / 1e6, type: "range", range: number, level: 0, children: [] }));
+    const bars = step.ranges.map((range, number) => ({ start: range.start / 1e6, duration: range.length / 1e6, type: "range", range: number, level: 0, children: [] }));
     bars.forEach((bar, number) => {
+      bar.name = bar;
       const { parent, track, lane } = step.ranges[number];
       const place = track - 1 / (2 + lane);
       if (!tracks.has(place)) tracks.set(place, { roots: [], levels: 1 });
@@ -137,7 +138,7 @@ class Timeline {
     plugins.push(new Arrows(this));
     if (this.chart) this.chart.destroy();
     const height = heights.reduce((sum, each) => sum + each + BAR + 1, 26);
-    this.chart = new Chart(this.holder, plugins, height, " ms", (bar) => this.tip(bar));
+    this.chart = new Chart(this.holder, plugins, height, " ms", (bar) => this.tip(bar), (bar) => this.say(bar));
     this.heights = heights;
     this.place();
   }
@@ -173,6 +174,23 @@ class Timeline {
     const kernel = this.calls.of(label, "kernel");
     if (kernel) lines.push(kernel);
     return [this.calls.names[label], lines];
+  }
+
+  say(bar) {
+    return bar.range !== undefined ? [this.steps[this.number].ranges[bar.range].name] : this.calls.say(this.calls.label[this.node[bar.event]]);
+  }
+
+  typeOf(event) {
+    const node = this.node[event];
+    if (!this.calls.byPhase) return this.calls.types[this.calls.label[node]];
+    const phase = this.calls.phaseOf(node);
+    return PHASES.includes(phase) ? phase : "group";
+  }
+
+  recolour() {
+    for (const bar of this.bars) bar.type = this.typeOf(bar.event);
+    for (const flame of this.flames.values()) flame.initData();
+    this.chart.render();
   }
 
   note(step) {

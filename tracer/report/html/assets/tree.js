@@ -1,5 +1,6 @@
 // The calls in the order of a grouping: groups (modules, lines, ...) above, calls below, equal ones merged.
 const GROUPINGS = { module: "module", line: "line", op: "op", key: "key" };
+const COLOURINGS = { phase: "phase", kind: "kind" };
 const MEASURES = { host: "host time", gpu: "GPU time", calls: "calls" };
 const OUTSIDE = "outside ops";
 const NONE = { module: "no module", line: "no Python line", key: "no key" };
@@ -142,18 +143,41 @@ class Tree {
     return this.label[place] < 0 ? this.text[place] : this.calls.names[this.label[place]];
   }
 
-  // As a bar says it: of a module or a file the last part.
-  shortName(place) {
-    if (this.label[place] >= 0) return this.calls.shortNames[this.label[place]];
+  // What its bar says (see `fitted`): of a module or a file the last part; of lines their text, too.
+  say(place) {
+    if (this.label[place] >= 0) return this.calls.say(this.label[place]);
     const text = this.text[place];
-    if (this.type[place] === "group") return text.slice(text.lastIndexOf("/") + 1);
+    const number = text.replace(/[^ ]*(?=:\d)/g, "");
+    const gap = this.gaps.get(place);
+    if (gap) return [text.replace(/[^ ]*\//g, ""), gap.said, number];
+    if (this.type[place] === "group") return [text.slice(text.lastIndexOf("/") + 1), this.calls.lines.get(text) || "", number];
     const parent = this.parent[place];
     const above = parent >= 0 && this.label[parent] < 0 ? this.text[parent] + "." : "";
-    return above && text.startsWith(above) ? text.slice(above.length) : text;
+    return [above && text.startsWith(above) ? text.slice(above.length) : text, "", ""];
   }
 
   typeOf(place) {
+    if (this.type[place] === "outside") return "outside";
+    if (this.calls.byPhase) return PHASES.includes(this.phase(place)) ? this.phase(place) : "group";
     return this.label[place] < 0 ? this.type[place] : this.calls.types[this.label[place]];
+  }
+
+  // The phase that all calls of a place are of; "several": they are of several.
+  phase(place) {
+    this.phases ||= this.ofPhases();
+    return this.phases[place];
+  }
+
+  // A group, and what has no calls of its own, is of the phases of what is in it.
+  ofPhases() {
+    const found = new Array(this.size).fill("");
+    const add = (place, phase) => (found[place] = found[place] && found[place] !== phase ? "several" : phase);
+    for (let node = 0; node < this.calls.size; node++) if (this.place[node] >= 0) add(this.place[node], this.calls.phaseOf(node));
+    for (let place = this.size - 1; place >= 0; place--) {
+      const parent = this.parent[place];
+      if (parent >= 0 && this.first[parent] < 0) add(parent, found[place]);
+    }
+    return found;
   }
 
   // What flame-chart-js draws: nested bars, the widest first, time outside ops last. Bars of no width are left out, and counted.
@@ -179,7 +203,8 @@ class Tree {
       let start = from;
       return places.map((each) => {
         const duration = width[each] / scale;
-        const bar = { name: this.shortName(each), start, duration, type: this.typeOf(each), place: each, level, children: null };
+        const bar = { start, duration, type: "group", place: each, level, children: null };
+        bar.name = bar; // its text is made when it is drawn
         start += duration;
         made[each] = bar;
         return bar;

@@ -27,6 +27,7 @@ from tracer.report.page import Page, percent
 from tracer.report.reading import Reading
 from tracer.report.roofline import Roofline, rooflines
 from tracer.report.step_tables import parts_of
+from tracer.report.svg.roofline import KINDS, roofline_body
 
 _SCRIPTS = ("flame-chart.min.js", "page.js")
 _PARTS_OF_PAGE = (
@@ -76,6 +77,8 @@ def render_html(reading: Reading) -> str:
             of_a_step=of_a_step,
             percent=percent,
             rooflines=drawn,
+            roofline_body=roofline_body,
+            roofline_kinds=KINDS,
             parts=[{**vars(part), "body": Markup(part.body)} for part in shown],
             licences=asset("THIRD_PARTY.txt"),
             tree=packed_tree(reading, tree),

@@ -16,4 +16,9 @@ KINDS = (
 
 def roofline_svg(line: Roofline) -> str:
     title = f"Roofline of {line.device}: FLOP/s against FLOP per byte; size: GPU time"
-    return drawn("roofline.svg.j2", line=line, title=title, kinds=KINDS)
+    return drawn("roofline.svg.j2", line=line, body=roofline_body(line), title=title, kinds=KINDS)
+
+
+def roofline_body(line: Roofline, *, buttons: bool = False) -> str:
+    """What is within the svg element. `buttons`: a point can be pressed."""
+    return drawn("roofline_body.svg.j2", line=line, buttons=buttons)

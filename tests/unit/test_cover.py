@@ -37,3 +37,16 @@ def test_an_interval_within_another_one_ends_nothing() -> None:
 
 def test_no_interval() -> None:
     assert cover([]).within(np.array([0]), np.array([9])).tolist() == [0]
+
+
+@given(INTERVALS, INTERVALS)
+def test_what_one_covers_and_another_does_not(
+    mine: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    def moments(intervals: list[tuple[int, int]]) -> set[int]:
+        return {at for start, length in intervals for at in range(start, start + length)}
+
+    starts, ends = cover(mine).without(cover(others))
+    found = [at for start, end in zip(starts, ends, strict=True) for at in range(start, end)]
+    assert found == sorted(moments(mine) - moments(others))
+    assert (starts[1:] > ends[:-1]).all(), "pieces that touch are one"

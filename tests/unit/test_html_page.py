@@ -16,8 +16,9 @@ import pytest
 import test_report
 from frames import TraceBuilder, hop
 
+from tracer.analysis import memory_use
 from tracer.analysis.gaps import gaps
-from tracer.analysis.step_times import step_times
+from tracer.analysis.step_times import PARTS, step_times
 from tracer.report.html import chains, timeline
 from tracer.report.html.columns import packed, unpacked
 from tracer.report.html.page import inline, render_html
@@ -296,6 +297,43 @@ def test_the_timeline_has_all_events_of_its_steps(reading: Reading) -> None:
         assert (start[nested] + length[nested] <= start[parent[nested]] + length[parent[nested]]).all()
         on_gpu = inner & ~host
         assert (start[on_gpu] >= start[parent[on_gpu]]).all()  # launched before it ran
+
+
+def test_the_tracks_of_a_step_add_up_to_its_row_in_the_table_of_steps(reading: Reading) -> None:
+    for each in (reading, *(Reading(trace(), "t") for trace in TRACES.values())):
+        _, meta = of_timeline(each)
+        rows = {row["name"]: row for row in each.step_times.iter_rows(named=True)}
+        for step in meta["steps"]:
+            row = rows[step["step"]]
+            sums = dict.fromkeys((*PARTS, "waits"), 0)
+            for part, _start, length in step["parts"]:
+                sums[part] += length
+            expected = {part: row[f"{part}_ns"] for part in PARTS if part != "other"}
+            assert {part: sums[part] for part in expected} == expected
+            ends = [start + length for _, start, length in step["parts"]]
+            assert all(start >= end for end, (_, start, _) in zip(ends, step["parts"][1:], strict=False))
+            assert ends == [] or ends[-1] <= step["wall_ns"]
+            assert sum(step["busy"]) == row["gpu_busy_ns"]
+    assert any(step["busy"] for step in of_timeline(reading)[1]["steps"])
+
+
+def test_the_memory_of_a_step_is_what_was_given_out_until_then() -> None:
+    trace = test_report.training()
+    times = [1_000, 50_000, 50_010, 10**9]
+    trace.memory = pl.DataFrame(
+        [
+            (number, None, 0, 1, at, "cpu", number, size, None, None, None)
+            for number, (at, size) in enumerate(zip(times, (100, 4000, -4000, 7), strict=True))
+        ],
+        trace.memory.schema,
+        orient="row",
+    ).with_columns(allocated_by=pl.Series([None, None, 1, None], dtype=trace.memory.schema["allocated_by"]))
+    (step,) = of_timeline(Reading(trace, "t"))[1]["steps"]
+    (given,) = step["memory"].values()
+    assert len(given) == timeline.BUCKETS
+    assert max(given) == 4100 == memory_use.memory_use(trace)[0].peak_bytes
+    assert given[-1] == 100
+    assert given.count(4100) == 1
 
 
 def test_of_too_many_events_the_longest_are_kept_with_those_around_them(

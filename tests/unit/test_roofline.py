@@ -12,20 +12,25 @@ from tracer.report.kernel_tables import KernelTables
 from tracer.report.reading import Peaks, Reading
 from tracer.report.roofline import Label, Roofline, rooflines
 from tracer.report.svg.roofline import roofline_body
-from tracer.trace import load
+from tracer.trace import Trace, load
 
 RESNET = Path(__file__).parents[2] / "reports" / "traces" / "resnet34.trace.xz"
 LETTER, ABOVE, BELOW = 6.9, 9, 2  # pixels, of DejaVu Sans at 11 pixels
 
 
-def roofline_of(path: Path, peaks: Peaks | None = None) -> Roofline:
-    (drawn,) = rooflines(KernelTables.of(Reading(load(path), "t", peaks=peaks or Peaks())))
+def roofline_of(trace: Trace, peaks: Peaks | None = None) -> Roofline:
+    (drawn,) = rooflines(KernelTables.of(Reading(trace, "t", peaks=peaks or Peaks())))
     return drawn
 
 
-@pytest.fixture(scope="module", params=[RESNET, gpu_trace.PATH], ids=["resnet", "gpu"])
-def drawn(request: pytest.FixtureRequest) -> Roofline:
-    return roofline_of(request.param)
+@pytest.fixture(scope="module")
+def resnet() -> Trace:
+    return load(RESNET)
+
+
+@pytest.fixture(scope="module", params=["resnet", "gpu"])
+def drawn(request: pytest.FixtureRequest, resnet: Trace) -> Roofline:
+    return roofline_of(resnet if request.param == "resnet" else load(gpu_trace.PATH))
 
 
 def box(label: Label) -> tuple[float, float, float, float]:
@@ -78,15 +83,15 @@ def test_every_roof_of_the_device_is_drawn_and_said(drawn: Roofline) -> None:
     assert all(text in body for text in texts)
 
 
-def test_roofs_that_no_kernel_computes_under_are_dashed() -> None:
-    used = {roof.text.rsplit(" ", 2)[0]: roof.used for roof in roofline_of(RESNET).roofs[1:]}
+def test_roofs_that_no_kernel_computes_under_are_dashed(resnet: Trace) -> None:
+    used = {roof.text.rsplit(" ", 2)[0]: roof.used for roof in roofline_of(resnet).roofs[1:]}
     assert used["TF32 tensor"]
     assert not used["8-bit tensor"]
-    assert 'class="roof unused"' in roofline_body(roofline_of(RESNET))
+    assert 'class="roof unused"' in roofline_body(roofline_of(resnet))
 
 
-def test_what_the_user_measured_is_one_roof() -> None:
-    drawn = roofline_of(RESNET, Peaks(bandwidth=4e12, flops=4e14))
+def test_what_the_user_measured_is_one_roof(resnet: Trace) -> None:
+    drawn = roofline_of(resnet, Peaks(bandwidth=4e12, flops=4e14))
     assert [roof.text for roof in drawn.roofs] == ["memory 4 TB/s", "measured 400 TFLOP/s"]
     assert drawn.roofs[1].used
 

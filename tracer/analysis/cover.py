@@ -47,3 +47,12 @@ class Cover:
     def within(self, begins: Times, ends: Times) -> Times:
         """How much of each time from `begins` to `ends` is covered."""
         return self.before(ends) - self.before(begins)
+
+    def without(self, other: Cover) -> tuple[Times, Times]:
+        """The starts and ends of what this covers and the other does not, in order."""
+        edges = np.unique(np.concatenate([self.starts, self.ends, other.starts, other.ends]))
+        begins, ends = edges[:-1], edges[1:]
+        mine = (self.within(begins, ends) > 0) & (other.within(begins, ends) == 0)
+        follows = np.append(False, mine[:-1] & mine[1:]) if len(mine) else mine
+        last = np.append(~follows[1:] | ~mine[1:], True) & mine if len(mine) else mine
+        return begins[mine & ~follows], ends[last]

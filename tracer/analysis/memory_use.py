@@ -55,6 +55,12 @@ def of_recorded_blocks() -> pl.Expr:
     return (pl.col("bytes") > 0).fill_null(False) | pl.col("allocated_by").is_not_null()
 
 
+def curve(trace: Trace, process: int, device: str) -> pl.DataFrame:
+    """The bytes given out on a device after each change: time_ns, bytes."""
+    rows = trace.memory.filter((pl.col("process") == process) & (pl.col("device").cast(pl.String) == device))
+    return rows.filter(of_recorded_blocks()).select("time_ns", pl.col("bytes").cum_sum())
+
+
 def _with_origin(trace: Trace) -> pl.DataFrame:
     """The table with the op and line that asked for each block, also where it is taken back."""
     hops = trace.hops

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,26 +93,81 @@ def _windows(trace: Trace) -> Iterator[tuple[int, pl.DataFrame]]:
 
 
 def _of_process(trace: Trace, process: int, windows: pl.DataFrame) -> pl.DataFrame:
-    phases, waiting = ProcessPhases.of(trace, process), waits(trace, process)
-    ops = phases.ops
-    starts = np.sort(ops.filter(~pl.col("compiled"))["start_ns"].to_numpy())
+    claims = Claims.of(trace, process)
     begins, ends = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
     taken = _Taken(begins, ends)
     parts = dict.fromkeys((f"{part}_ns" for part in PARTS), np.zeros(len(windows), np.int64))
-    parts["waiting_ns"] = taken.by(*_interval(waiting))
-    for phase in PHASES:
-        parts[f"{phase}_ns"] = taken.by(*_interval(ops.filter(pl.col("phase") == phase)))
+    for part, starts, ends_of in claims.counted:
+        parts[f"{part}_ns"] = taken.by(starts, ends_of)
     parts["outside_ops_ns"] = ends - begins - taken.so_far
     parts |= {f"{phase}_outside_ns": np.zeros(len(windows), np.int64) for phase in _ENCLOSING}
-    for phase, cover in phases.enclosed():
-        parts[f"{phase}_outside_ns"] = parts[f"{phase}_outside_ns"] + taken.by(cover.starts, cover.ends)
+    for phase, starts, ends_of in claims.between:
+        parts[f"{phase}_outside_ns"] = parts[f"{phase}_outside_ns"] + taken.by(starts, ends_of)
     for phase in _ENCLOSING:
         parts[f"{phase}_ns"] = parts[f"{phase}_ns"] + parts[f"{phase}_outside_ns"]
     parts["outside_ns"] = ends - begins - taken.so_far + parts[f"{OTHER}_ns"]
-    work = trace.gpu_activities.filter((pl.col("process") == process) & (pl.col("start_ns") > 0))
-    parts["gpu_busy_ns"] = Cover.of(*_interval(work)).within(begins, ends)
-    parts["ops"] = np.searchsorted(starts, ends, "left") - np.searchsorted(starts, begins, "left")
+    parts["gpu_busy_ns"] = gpu_busy(trace, process).within(begins, ends)
+    began = claims.began
+    parts["ops"] = np.searchsorted(began, ends, "left") - np.searchsorted(began, begins, "left")
     return _table(process, windows, parts)
+
+
+def gpu_busy(trace: Trace, process: int) -> Cover:
+    """When a kernel, copy or memset of a process ran."""
+    work = trace.gpu_activities.filter((pl.col("process") == process) & (pl.col("start_ns") > 0))
+    return Cover.of(*_interval(work))
+
+
+_Claim = tuple[str, Times, Times]
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What the time of a process is counted for: part, starts, ends. Of what several claim the first has it.
+
+    counted   waits for the GPU, then the ops of each phase
+    between   what the phases enclose between their ops
+    began     when each op began that no compiled code is, in order
+    """
+
+    counted: list[_Claim]
+    between: list[_Claim]
+    began: Times
+
+    @classmethod
+    def of(cls, trace: Trace, process: int) -> Claims:
+        phases = ProcessPhases.of(trace, process)
+        ops = phases.ops
+        counted = [("waiting", *_interval(waits(trace, process)))]
+        counted += [(phase, *_interval(ops.filter(pl.col("phase") == phase))) for phase in PHASES]
+        between = [(phase, cover.starts, cover.ends) for phase, cover in phases.enclosed()]
+        return cls(counted, between, np.sort(ops.filter(~pl.col("compiled"))["start_ns"].to_numpy()))
+
+    def pieces(self, begin: int, end: int) -> list[tuple[str, int, int]]:
+        """The parts of this time, in its order: part, start, end. What no phase has is left out.
+
+        Added up by part they are the columns of step_times.
+        """
+        found: list[tuple[str, int, int]] = []
+        taken = Cover.of(np.empty(0, np.int64), np.empty(0, np.int64))
+        for part, starts, ends in [*self.counted, *self.between]:
+            inside = (starts < end) & (ends > begin)
+            starts, ends = np.maximum(starts[inside], begin), np.minimum(ends[inside], end)
+            cover = Cover.of(np.append(taken.starts, starts), np.append(taken.ends, ends))
+            new = zip(*(times.tolist() for times in cover.without(taken)), strict=True)
+            found += [] if part == OTHER else [(part, first, last) for first, last in new]
+            taken = cover
+        return _joined(sorted(found, key=lambda piece: piece[1]))
+
+
+def _joined(pieces: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Pieces of a part that touch are one."""
+    kept: list[tuple[str, int, int]] = []
+    for part, begin, end in pieces:
+        if kept and kept[-1][0] == part and kept[-1][2] == begin:
+            begin = kept.pop()[1]
+        kept.append((part, begin, end))
+    return kept
 
 
 class _Taken:

@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.analysis.memory_use import curve, memory_use
 from tracer.analysis.ranges import lanes
+from tracer.analysis.step_times import Claims, gpu_busy, waits
 from tracer.analysis.trees import Forest
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.columns import packed
@@ -19,6 +21,8 @@ from tracer.trace.tables.schema import GPU_KINDS
 MOST_STEPS = 12
 MOST_RANGES = 1_000  # of a step
 MOST_EVENTS = 60_000  # of all steps
+MOST_PIECES = 1_000  # of a step's parts, and of its waits
+BUCKETS = 300  # of a curve over a step
 LEAST_EVENTS = 2_000  # of a step, if it has as many
 
 
@@ -30,7 +34,7 @@ def packed_timeline(reading: Reading, forest: Forest, node_of: NDArray[np.int64]
     """
     steps = reading.step_times
     chosen = _chosen(steps)
-    events = _Events(reading, forest, node_of)
+    events, measured = _Events(reading, forest, node_of), _Measured(reading)
     most = max(LEAST_EVENTS, MOST_EVENTS // max(len(chosen), 1))
     several = steps["process"].n_unique() > 1
     parts: list[dict[str, NDArray[np.int64]]] = []
@@ -53,6 +57,7 @@ def packed_timeline(reading: Reading, forest: Forest, node_of: NDArray[np.int64]
                 "count": len(part["start"]),
                 "left_out": left_out,
                 "untimed": untimed,
+                **measured.of_step(step["process"], step["start_ns"], step["start_ns"] + step["wall_ns"]),
                 **_ranges_of_step(reading.trace.ranges, step, events.track_of_thread),
             }
         )
@@ -121,6 +126,66 @@ def _ranges_of_step(
         ],
         "ranges_left_out": len(inside) - len(drawn),
     }
+
+
+class _Measured:
+    """What is known of each moment of a step: its part, waits for the GPU, how busy that is, the memory."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._trace = reading.trace
+        self._claims = {number: Claims.of(reading.trace, number) for number in _processes(reading)}
+        self._busy = {number: gpu_busy(reading.trace, number) for number in self._claims}
+        self._memory = {
+            (use.process, use.device): curve(reading.trace, use.process, use.device)
+            for use in memory_use(reading.trace)
+        }
+
+    def of_step(self, process: int, begin: int, end: int) -> dict[str, Any]:
+        """Times are ns from its start. `parts` and `waits`: name, start, length; of too many the longest.
+
+        `busy`: of each BUCKETS-th of the step, how many ns the GPU was busy; [] without work of one.
+        `memory`: by device, the most bytes given out in each.
+        """
+        waiting = waits(self._trace, process).filter((pl.col("start_ns") < end) & (pl.col("end_ns") > begin))
+        waited = [
+            (name, max(first, begin), min(last, end))
+            for name, first, last in waiting.select("name", "start_ns", "end_ns").iter_rows()
+        ]
+        edges = np.linspace(begin, end, BUCKETS + 1).astype(np.int64)
+        busy = self._busy[process].within(edges[:-1], edges[1:])
+        return {
+            "parts": _longest(self._claims[process].pieces(begin, end), begin),
+            "waits": _longest(waited, begin),
+            "busy": busy.tolist() if busy.any() else [],
+            "memory": {
+                visible(device, 200): _highest(changes, edges)
+                for (number, device), changes in self._memory.items()
+                if number == process
+            },
+        }
+
+
+def _processes(reading: Reading) -> list[int]:
+    return [int(number) for number in reading.step_times["process"].unique()]
+
+
+def _longest(pieces: list[tuple[str, int, int]], begin: int) -> list[tuple[str, int, int]]:
+    kept = sorted(pieces, key=lambda piece: piece[1] - piece[2])[:MOST_PIECES]
+    return [
+        (visible(name or "?", 200), first - begin, last - first)
+        for name, first, last in sorted(kept, key=_start)
+    ]
+
+
+def _start(piece: tuple[str, int, int]) -> int:
+    return piece[1]
+
+
+def _highest(changes: pl.DataFrame, edges: NDArray[np.int64]) -> list[int]:
+    """The most bytes in each bucket: after a change in it, or before the first one."""
+    times, given = changes["time_ns"].to_numpy(), np.append(0, changes["bytes"].to_numpy())
+    first, last = (np.searchsorted(times, at, "left") for at in (edges[:-1], edges[1:]))
+    return [int(given[low : high + 1].max()) for low, high in zip(first, last, strict=True)]
 
 
 class _Events:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 import test_report
 from made_pages import RESNET, written
@@ -47,6 +48,23 @@ def resnet(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def training(folder: Path) -> Path:
     return written(folder / "training.html", Reading(test_report.training(), "training.trace"))
+
+
+@pytest.fixture(scope="module")
+def with_memory(folder: Path) -> Path:
+    """Of a recording in which 4 KiB were given out."""
+    trace = test_report.training()
+    row = {
+        "id": 0,
+        "process": 0,
+        "thread": 1,
+        "time_ns": 50_000,
+        "device": "cpu",
+        "address": 1,
+        "bytes": 4096,
+    }
+    trace.memory = pl.DataFrame([row], trace.memory.schema)
+    return written(folder / "memory.html", Reading(trace, "memory.trace"))
 
 
 @pytest.fixture

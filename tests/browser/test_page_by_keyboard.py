@@ -62,6 +62,8 @@ def test_a_picture_takes_its_keys_and_no_other(opened, resnet: Path, picture: st
     assert page.evaluate(FOCUSED) == picture
     taken = {key: page.evaluate(SENT, [picture, key]) for key in [*TAKEN, *BROWSERS]}
     assert [key for key, prevented in taken.items() if prevented] == TAKEN
+    for key in ("Shift+ArrowLeft", "Shift+ArrowRight", "Shift+ArrowUp", "Shift+ArrowDown"):
+        assert page.evaluate(SENT, [picture, key])
 
 
 @pytest.mark.parametrize("picture", PICTURES)
@@ -131,6 +133,41 @@ def test_arrows_go_from_bar_to_bar_and_enter_opens_the_chain(opened, resnet: Pat
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     assert page.locator("#chain-body .here").is_visible()
+
+
+def test_shift_and_arrows_measure_from_bar_to_bar(opened, resnet: Path) -> None:
+    page = opened(resnet)
+    page.focus("#tracks")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    assert page.locator("#chain").is_hidden()
+    title = page.locator("#chain-title")
+    widths = []
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowRight")
+        assert page.evaluate(FOCUSED) == "tracks", "to go on"
+        widths.append(milliseconds(title.inner_text()))
+    assert widths[0] > 0
+    assert widths == sorted(set(widths)), "each time one bar more"
+    page.keyboard.press("Shift+ArrowLeft")
+    assert milliseconds(title.inner_text()) == widths[1]
+    assert "By op" in page.locator("#chain-body").inner_text()
+    drawn = drawing(page, "tracks")
+    page.keyboard.press("Escape")
+    assert page.locator("#chain").is_hidden()
+    assert drawing(page, "tracks") != drawn, "the span is gone"
+    page.keyboard.press("Enter")
+    assert milliseconds(title.inner_text()) > 0, "of the part that is selected"
+    assert page.evaluate(FOCUSED) == "chain"
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    assert page.evaluate(FOCUSED) == "tracks"
+
+
+def milliseconds(title: str) -> float:
+    """Of `1.2 ms of step 6, from ...`."""
+    number, unit = title.split()[:2]
+    return float(number) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit]
 
 
 def test_rows_by_keyboard(opened, resnet: Path) -> None:

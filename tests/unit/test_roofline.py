@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import gpu_trace
@@ -76,7 +76,7 @@ def test_every_roof_of_the_device_is_drawn_and_said(drawn: Roofline) -> None:
     assert texts[0] == "memory 4.81 TB/s"
     assert {text.rsplit(" ", 2)[0] for text in texts[1:]} == set(limits.flops_per_s)
     places = sorted(roof.text_y for roof in drawn.roofs[1:])
-    assert min(later - earlier for earlier, later in zip(places, places[1:], strict=False)) >= 11
+    assert min(later - earlier for earlier, later in pairwise(places)) >= 11
     slope = drawn.roofs[0]
     assert slope.y2 == min(roof.y1 for roof in drawn.roofs[1:]), "up to the highest roof"
     body = roofline_body(drawn)

@@ -35,6 +35,7 @@ _PARTS_OF_PAGE = (
     "tree.js",
     "chart.js",
     "icicle.js",
+    "tracks.js",
     "timeline.js",
     "chain.js",
     "tables.js",

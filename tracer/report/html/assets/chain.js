@@ -20,6 +20,7 @@ class Chain {
   close() {
     this.panel.hidden = true;
     document.body.classList.remove("chained");
+    if (this.closed) this.closed();
     if (this.from) this.from.focus();
     this.from = null;
   }
@@ -78,15 +79,45 @@ class Chain {
   show(node, nodes, group, facts = this.facts(nodes)) {
     const { calls } = this;
     this.node = node;
-    const inside = this.panel.contains(document.activeElement);
     document.getElementById("chain-title").textContent = group || calls.names[calls.label[node]];
     const body = document.getElementById("chain-body");
     body.replaceChildren(this.factsOf(facts), ...this.ofSeveral(nodes), this.list(node, !!group), ...this.lines(nodes));
+    this.open();
+  }
+
+  open() {
+    const inside = this.panel.contains(document.activeElement);
+    document.getElementById("chain-zoom").hidden = this.node < 0;
     this.panel.hidden = false;
     tooltip.hide();
     this.panel.scrollTop = 0;
     document.body.classList.add("chained");
     if (inside) this.panel.focus(); // the button that was pressed is gone
+  }
+
+  // What ran in a span of a step: by its parts, by op, by line and by kernel.
+  showSpan(found) {
+    this.node = -1;
+    const { start, end, step } = found;
+    const length = end - start;
+    document.getElementById("chain-title").textContent = duration(length) + " of " + step.name + ", from " + duration(start) + " after its start";
+    const left = step.left_out ? [element("p", "hint", "Of the step's longest " + count(step.count, "call") + ".")] : [];
+    const lists = [["op", found.ops], ["line", found.lines], ["kernel", found.kernels]].flatMap(([what, sums]) => this.sums(what, sums, length));
+    document.getElementById("chain-body").replaceChildren(this.factsOf(found.facts()), ...left, ...lists);
+    this.open();
+  }
+
+  sums(what, sums, length) {
+    if (!sums.size) return [];
+    const rows = [...sums.values()].sort((a, b) => b.host + b.gpu - a.host - a.gpu);
+    const list = element("ol", "links");
+    for (const { name, node, host, gpu, rows: times } of rows.slice(0, MOST_LINES)) {
+      const cost = [...(host ? [duration(host) + " (" + percent(host, length) + ")"] : []), ...(gpu ? ["GPU " + duration(gpu)] : []), ...(times ? [times.toLocaleString("en-US") + " x"] : [])];
+      list.append(this.row(what, name, [], cost.join(", "), () => this.showNode(node)));
+    }
+    const parts = [element("h3", "", "By " + what), list];
+    if (rows.length > MOST_LINES) parts.push(element("p", "hint", count(rows.length - MOST_LINES, "more " + what) + " left out."));
+    return parts;
   }
 
   factsOf(facts) {

@@ -234,7 +234,10 @@ class Chart {
     const act = KEYS[event.key];
     if (!act || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
+    const from = event.shiftKey && this.extend && event.key.startsWith("Arrow") && (this.anchor || this.start());
     act(this);
+    this.anchor = from || null;
+    if (from && this.selected) this.extend(from.node.source, this.selected.node.source);
   }
 
   // {flame, node} of the selected bar, if there is one.

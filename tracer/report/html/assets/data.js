@@ -22,6 +22,11 @@ function duration(ns) {
   return (ns / 1e9).toFixed(1) + " s";
 }
 
+function size(bytes) {
+  const power = Math.min(Math.floor(Math.log2(bytes || 1) / 10), 4);
+  return (bytes / 1024 ** power).toFixed(power ? 1 : 0) + [" B", " KiB", " MiB", " GiB", " TiB"][power];
+}
+
 function count(number, noun) {
   return number.toLocaleString("en-US") + " " + noun + (number === 1 ? "" : "s");
 }

@@ -129,6 +129,13 @@ async function main() {
   }
 
   const timeline = new Timeline(await unpack("timeline-data"), calls, (node) => chain.showNode(node));
+  timeline.onMeasure = (found) => (found ? chain.showSpan(found) : chain.node < 0 && chain.close());
+  chain.closed = () => timeline.chart && timeline.mark(null);
+  const measure = document.getElementById("timeline-measure");
+  measure.addEventListener("click", () => {
+    timeline.measuring = !timeline.measuring;
+    measure.setAttribute("aria-pressed", timeline.measuring);
+  });
   legends(calls, timeline);
   choices("colouring", COLOURINGS, calls.byPhase ? "phase" : "kind", (value) => {
     calls.byPhase = value === "phase";

@@ -54,6 +54,8 @@ class Timeline {
     this.onSelect = onSelect;
     this.holder = document.getElementById("tracks");
     this.selected = -1;
+    this.span = null; // what is measured: [start, end] in ms
+    this.holder.addEventListener("mousedown", (event) => this.drag(event), { capture: true });
   }
 
   // The steady step in the middle by time, or any step if none is steady.
@@ -68,6 +70,8 @@ class Timeline {
     const step = this.steps[number];
     this.number = number;
     this.selected = -1;
+    if (this.span) this.onMeasure(null); // of another step
+    this.span = null;
     const bars = new Array(step.count);
     const tracks = new Map();
     for (let place = 0; place < step.count; place++) {
@@ -123,22 +127,53 @@ class Timeline {
     return Number.isInteger(number) ? own : "ranges of " + own;
   }
 
+  // The step with its parts, what the host waited for, how busy the GPU was, the memory: [title, plugin, height].
+  ofStep(step) {
+    const bar = (of, level) => ([name, start, length]) => {
+      const made = { start: start / 1e6, duration: length / 1e6, type: of || name, level, children: [], said: OF_PHASES[name] || name };
+      made.name = made;
+      return made;
+    };
+    this.partBars = step.parts.map(bar("", 1));
+    this.waitBars = step.waits.map(bar("waiting", 0));
+    const whole = bar("group", 0)([step.name, 0, step.wall_ns]);
+    whole.children = this.partBars;
+    const curve = (values, most, type) => new Curve(values, most, step.wall_ns / 1e6, type);
+    const found = [["steps and their parts", this.flame([whole]), 2 * (BAR + 1) + 4]];
+    if (this.waitBars.length) found.push(["host waits for the GPU", this.flame(this.waitBars), BAR + 5]);
+    if (step.busy.length) found.push(["GPU busy: " + percent(step.busy.reduce((sum, ns) => sum + ns, 0), step.wall_ns) + " of the step", curve(step.busy, step.wall_ns / step.busy.length, "kernel"), 36]);
+    for (const [device, values] of Object.entries(step.memory)) {
+      const most = values.reduce((found, value) => Math.max(found, value), 0);
+      found.push(["memory of " + device + ": at most " + size(most), curve(values, most, "copy"), 36]);
+    }
+    return found;
+  }
+
+  flame(data) {
+    const flame = new FlameChartPlugin({ data, colors: colours(), name: "track" });
+    flame.on("select", ({ node }) => {
+      if (!node) return;
+      const { event, start, duration: length } = node.source;
+      event === undefined ? this.measure([start, start + length]) : this.select(event);
+    });
+    return flame;
+  }
+
   draw(step, tracks) {
-    const plugins = [new TimeGridPlugin()];
-    const heights = [];
+    const shown = this.ofStep(step);
     this.flames = new Map();
     for (const number of [...tracks.keys()].sort((a, b) => a - b)) {
       const { roots, levels } = tracks.get(number);
-      const flame = new FlameChartPlugin({ data: roots, colors: colours(), name: "track " + number });
-      flame.on("select", ({ node }) => node && node.source.event !== undefined && this.select(node.source.event));
-      plugins.push(new TogglePlugin(this.trackName(number)), flame);
-      heights.push(levels * (BAR + 1) + 8);
+      const flame = this.flame(roots);
+      shown.push([this.trackName(number), flame, levels * (BAR + 1) + 8]);
       this.flames.set(number, flame);
     }
-    plugins.push(new Arrows(this));
+    const plugins = [new Minimap(this), new TimeGridPlugin(), ...shown.flatMap(([title, plugin]) => [new TogglePlugin(title), plugin]), new Arrows(this), new Span(this)];
     if (this.chart) this.chart.destroy();
-    const height = heights.reduce((sum, each) => sum + each + BAR + 1, 26);
+    const heights = shown.map(([, , height]) => height);
+    const height = heights.reduce((sum, each) => sum + each + BAR + 1, 26 + 30);
     this.chart = new Chart(this.holder, plugins, height, " ms", (bar) => this.tip(bar), (bar) => this.say(bar));
+    this.chart.extend = (from, to) => this.extend(from, to);
     this.heights = heights;
     this.place();
   }
@@ -147,7 +182,7 @@ class Timeline {
   place() {
     const { engine } = this.chart;
     this.heights.forEach((height, number) => {
-      const child = engine.children[2 + 2 * number];
+      const child = engine.children[3 + 2 * number];
       child.collapsed = false;
       child.height = height;
     });
@@ -162,6 +197,7 @@ class Timeline {
   }
 
   tip(bar) {
+    if (bar.said) return [bar.said, [duration(bar.duration * 1e6) + ", from " + duration(bar.start * 1e6) + " after the start of the step"]];
     if (bar.range !== undefined) {
       const { length, start, name } = this.steps[this.number].ranges[bar.range];
       return [name, ["range, " + duration(length) + " of this step, from " + duration(start) + " after its start"]];
@@ -177,6 +213,7 @@ class Timeline {
   }
 
   say(bar) {
+    if (bar.said) return [bar.said];
     return bar.range !== undefined ? [this.steps[this.number].ranges[bar.range].name] : this.calls.say(this.calls.label[this.node[bar.event]]);
   }
 
@@ -201,6 +238,44 @@ class Timeline {
     if (this.allSteps > this.steps.length) words.push("The page has " + this.steps.length + " of " + count(this.allSteps, "step") + ": the longest and those nearest to the median.");
     if (this.launches.length > MOST_ARROWS) words.push("Arrows: of the selected call, and of all if at most " + MOST_ARROWS + " are in view.");
     document.getElementById("timeline-note").textContent = words.join(" ");
+  }
+
+  // A drag with Shift, with the button pressed, or along the axis measures; any other moves.
+  drag(event) {
+    const { engine } = this.chart;
+    const axis = engine.children[1];
+    const inAxis = event.offsetY >= axis.position && event.offsetY < axis.position + axis.height;
+    if (event.button || !(event.shiftKey || this.measuring || inAxis)) return;
+    event.stopPropagation();
+    event.preventDefault();
+    this.holder.focus({ preventScroll: true });
+    const left = this.chart.canvas.getBoundingClientRect().left;
+    const time = (each) => engine.positionX + engine.pixelToTime(Math.max(0, Math.min(engine.width, each.clientX - left)));
+    const from = time(event);
+    const move = (each) => this.mark([from, time(each)]);
+    const stop = (each) => {
+      removeEventListener("mousemove", move);
+      this.measure(Math.abs(time(each) - from) * engine.zoom > 3 ? [from, time(each)] : null);
+    };
+    addEventListener("mousemove", move);
+    addEventListener("mouseup", stop, { once: true });
+  }
+
+  // From one bar to another one, both included.
+  extend(from, to) {
+    const ends = [from, to].map(({ start, duration: length }) => [start, start + length]);
+    this.measure([Math.min(ends[0][0], ends[1][0]), Math.max(ends[0][1], ends[1][1])]);
+  }
+
+  mark(span) {
+    const wall = this.steps[this.number].wall_ns / 1e6;
+    this.span = span && span.map((time) => Math.max(0, Math.min(wall, time))).sort((a, b) => a - b);
+    this.chart.render();
+  }
+
+  measure(span) {
+    this.mark(span);
+    this.onMeasure(this.span && new Measured(this, this.span.map((time) => time * 1e6)));
   }
 
   select(event) {

@@ -109,7 +109,7 @@ class Chain {
 
   sums(what, sums, length) {
     if (!sums.size) return [];
-    const rows = [...sums.values()].sort((a, b) => b.host + b.gpu - a.host - a.gpu);
+    const rows = [...sums.values()].sort((a, b) => b.host - a.host || b.gpu - a.gpu);
     const list = element("ol", "links");
     for (const { name, node, host, gpu, rows: times } of rows.slice(0, MOST_LINES)) {
       const cost = [...(host ? [duration(host) + " (" + percent(host, length) + ")"] : []), ...(gpu ? ["GPU " + duration(gpu)] : []), ...(times ? [times.toLocaleString("en-US") + " x"] : [])];

@@ -32,12 +32,12 @@ function ink(hex) {
 }
 
 function styles() {
-  const text = colour("text");
+  const text = colour("text"); // on a narrow page the dots would be on the titles
   return {
     main: { blockHeight: BAR, backgroundColor: colour("back"), font: FONT, fontColor: text },
     timeGrid: { color: colour("line") },
     timeGridPlugin: { font: FONT, fontColor: text },
-    togglePlugin: { color: colour("raised"), strokeColor: colour("line"), dotsColor: colour("quiet"), fontColor: text, font: FONT, triangleColor: colour("quiet"), height: BAR },
+    togglePlugin: { color: colour("raised"), strokeColor: colour("line"), dotsColor: colour(innerWidth < 620 ? "raised" : "quiet"), fontColor: text, font: FONT, triangleColor: colour("quiet"), height: BAR },
   };
 }
 

@@ -317,6 +317,14 @@ def test_the_tracks_of_a_step_add_up_to_its_row_in_the_table_of_steps(reading: R
     assert any(step["busy"] for step in of_timeline(reading)[1]["steps"])
 
 
+def test_of_too_many_parts_the_longest_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MOST_PIECES", 2)
+    calls = [hop("aten::mm", "CPU", self_ns=ns) for ns in (100, 500, 100, 900, 100)]
+    (step,) = of_timeline(Reading(TraceBuilder().calls(*calls).trace(), "t"))[1]["steps"]
+    assert [length for _, _, length in step["parts"]] == [500, 900]
+    assert step["parts_left_out"] == 3
+
+
 def test_the_memory_of_a_step_is_what_was_given_out_until_then() -> None:
     trace = test_report.training()
     times = [1_000, 50_000, 50_010, 10**9]

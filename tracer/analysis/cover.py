@@ -50,9 +50,12 @@ class Cover:
 
     def without(self, other: Cover) -> tuple[Times, Times]:
         """The starts and ends of what this covers and the other does not, in order."""
-        edges = np.unique(np.concatenate([self.starts, self.ends, other.starts, other.ends]))
+        if not len(other.starts):
+            long = self.ends > self.starts
+            return self.starts[long], self.ends[long]
+        edges = np.sort(np.concatenate([self.starts, self.ends, other.starts, other.ends]))
+        edges = edges[np.append(np.diff(edges) > 0, True)]
         begins, ends = edges[:-1], edges[1:]
         mine = (self.within(begins, ends) > 0) & (other.within(begins, ends) == 0)
-        follows = np.append(False, mine[:-1] & mine[1:]) if len(mine) else mine
-        last = np.append(~follows[1:] | ~mine[1:], True) & mine if len(mine) else mine
-        return begins[mine & ~follows], ends[last]
+        before, after = np.append(False, mine[:-1]), np.append(mine[1:], False)
+        return begins[mine & ~before], ends[mine & ~after]

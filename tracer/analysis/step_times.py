@@ -143,31 +143,36 @@ class Claims:
         between = [(phase, cover.starts, cover.ends) for phase, cover in phases.enclosed()]
         return cls(counted, between, np.sort(ops.filter(~pl.col("compiled"))["start_ns"].to_numpy()))
 
-    def pieces(self, begin: int, end: int) -> list[tuple[str, int, int]]:
-        """The parts of this time, in its order: part, start, end. What no phase has is left out.
+    def pieces(self, begin: int, end: int) -> pl.DataFrame:
+        """The parts of this time, in its order: part, start_ns, end_ns. What no phase has is left out.
 
         Added up by part they are the columns of step_times.
         """
-        found: list[tuple[str, int, int]] = []
+        found = [pl.DataFrame(schema=_PIECE)]
         taken = Cover.of(np.empty(0, np.int64), np.empty(0, np.int64))
         for part, starts, ends in [*self.counted, *self.between]:
             inside = (starts < end) & (ends > begin)
+            if not inside.any():
+                continue
             starts, ends = np.maximum(starts[inside], begin), np.minimum(ends[inside], end)
             cover = Cover.of(np.append(taken.starts, starts), np.append(taken.ends, ends))
-            new = zip(*(times.tolist() for times in cover.without(taken)), strict=True)
-            found += [] if part == OTHER else [(part, first, last) for first, last in new]
+            new = pl.DataFrame(dict(zip(("start_ns", "end_ns"), cover.without(taken), strict=True)))
+            found.append(new.select(pl.lit(part).alias("part"), pl.all()))
             taken = cover
-        return _joined(sorted(found, key=lambda piece: piece[1]))
+        return _joined(pl.concat(found).filter(pl.col("part") != OTHER).sort("start_ns"))
 
 
-def _joined(pieces: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+_PIECE = {"part": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
+
+
+def _joined(pieces: pl.DataFrame) -> pl.DataFrame:
     """Pieces of a part that touch are one."""
-    kept: list[tuple[str, int, int]] = []
-    for part, begin, end in pieces:
-        if kept and kept[-1][0] == part and kept[-1][2] == begin:
-            begin = kept.pop()[1]
-        kept.append((part, begin, end))
-    return kept
+    goes_on = (pl.col("part") == pl.col("part").shift(1)) & (pl.col("start_ns") == pl.col("end_ns").shift(1))
+    return (
+        pieces.group_by((~goes_on.fill_null(False)).cum_sum().alias("piece"), maintain_order=True)
+        .agg(pl.col("part", "start_ns").first(), pl.col("end_ns").last())
+        .drop("piece")
+    )
 
 
 class _Taken:

@@ -141,20 +141,20 @@ class _Measured:
         }
 
     def of_step(self, process: int, begin: int, end: int) -> dict[str, Any]:
-        """Times are ns from its start. `parts` and `waits`: name, start, length; of too many the longest.
+        """Times are ns from its start. `parts` and `waits`: name, start, length; of too many the longest,
+        and how many parts more.
 
         `busy`: of each BUCKETS-th of the step, how many ns the GPU was busy; [] without work of one.
         `memory`: by device, the most bytes given out in each.
         """
-        waiting = waits(self._trace, process).filter((pl.col("start_ns") < end) & (pl.col("end_ns") > begin))
-        waited = [
-            (name, max(first, begin), min(last, end))
-            for name, first, last in waiting.select("name", "start_ns", "end_ns").iter_rows()
-        ]
+        pieces = self._claims[process].pieces(begin, end)
+        waited = waits(self._trace, process).filter((pl.col("start_ns") < end) & (pl.col("end_ns") > begin))
+        waited = waited.select("name", pl.col("start_ns", "end_ns").clip(begin, end))
         edges = np.linspace(begin, end, BUCKETS + 1).astype(np.int64)
         busy = self._busy[process].within(edges[:-1], edges[1:])
         return {
-            "parts": _longest(self._claims[process].pieces(begin, end), begin),
+            "parts": _longest(pieces, begin),
+            "parts_left_out": max(len(pieces) - MOST_PIECES, 0),
             "waits": _longest(waited, begin),
             "busy": busy.tolist() if busy.any() else [],
             "memory": {
@@ -169,16 +169,13 @@ def _processes(reading: Reading) -> list[int]:
     return [int(number) for number in reading.step_times["process"].unique()]
 
 
-def _longest(pieces: list[tuple[str, int, int]], begin: int) -> list[tuple[str, int, int]]:
-    kept = sorted(pieces, key=lambda piece: piece[1] - piece[2])[:MOST_PIECES]
+def _longest(pieces: pl.DataFrame, begin: int) -> list[tuple[str, int, int]]:
+    """Name, start and length of MOST_PIECES of rows with a name, a start and an end, in their order."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    kept = pieces.sort(length, descending=True, maintain_order=True).head(MOST_PIECES).sort("start_ns")
     return [
-        (visible(name or "?", 200), first - begin, last - first)
-        for name, first, last in sorted(kept, key=_start)
+        (visible(name or "?", 200), first - begin, last - first) for name, first, last in kept.iter_rows()
     ]
-
-
-def _start(piece: tuple[str, int, int]) -> int:
-    return piece[1]
 
 
 def _highest(changes: pl.DataFrame, edges: NDArray[np.int64]) -> list[int]:

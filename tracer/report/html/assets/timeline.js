@@ -233,6 +233,7 @@ class Timeline {
   note(step) {
     const words = [count(step.count, "event") + ", " + duration(step.wall_ns) + "."];
     if (step.left_out) words.push(count(step.left_out, "shorter event") + " left out; all of them: tracer export.");
+    if (step.parts_left_out) words.push(count(step.parts_left_out, "shorter part") + " of the step left out.");
     if (step.ranges_left_out) words.push(count(step.ranges_left_out, "range") + " left out.");
     if (step.untimed) words.push(count(step.untimed, "GPU activity").replace("activitys", "activities") + " without times left out.");
     if (this.allSteps > this.steps.length) words.push("The page has " + this.steps.length + " of " + count(this.allSteps, "step") + ": the longest and those nearest to the median.");

@@ -141,8 +141,9 @@ class Measured {
     if (ns > found.most) Object.assign(found, { most: ns, node });
   }
 
-  // How long of the span each part of the step took, and what no part has.
+  // How long of the span each part of the step took, and what no part has; unknown of a step of too many parts.
   facts() {
+    if (this.step.parts_left_out) return [];
     const parts = new Map();
     for (const [part, start, length] of this.step.parts) parts.set(part, (parts.get(part) || 0) + this.inside(start, length));
     const named = [...parts].filter(([, ns]) => ns).sort((a, b) => b[1] - a[1]);

@@ -13,6 +13,7 @@ from tracer.analysis.step_times import step_times
 from tracer.report.text import duration
 from tracer.trace import Trace, load
 
+MEMORY = 150  # pixels from the top of the timeline, without a GPU
 AXIS = 40  # pixels from the top of the timeline
 WRITTEN = """() => {
   window.written = [];
@@ -87,6 +88,13 @@ def test_the_memory_of_a_step_has_a_curve(opened, with_memory: Path) -> None:
     page = opened(with_memory)
     texts = written(page, lambda: page.click("#timeline-in"))
     assert "memory of cpu: at most 4.0 KiB" in texts
+    page.click("#timeline-reset")
+    page.locator("#tracks canvas").hover(position={"x": 990 - 60, "y": MEMORY})
+    assert page.locator("#tooltip").inner_text() == "4.0 KiB"
+    page.locator("#tracks canvas").hover(position={"x": 5, "y": MEMORY})
+    assert page.locator("#tooltip").inner_text() == "0 B"
+    page.locator("#tracks canvas").hover(position={"x": 5, "y": AXIS})
+    assert page.locator("#tooltip").is_hidden()
 
 
 def test_the_minimap_shows_what_it_is_dragged_over(page) -> None:

@@ -138,13 +138,17 @@ class Timeline {
     this.waitBars = step.waits.map(bar("waiting", 0));
     const whole = bar("group", 0)([step.name, 0, step.wall_ns]);
     whole.children = this.partBars;
-    const curve = (values, most, type) => new Curve(values, most, step.wall_ns / 1e6, type);
+    const curve = (values, most, type, say) => new Curve(values, most, step.wall_ns / 1e6, type, say);
     const found = [["steps and their parts", this.flame([whole]), 2 * (BAR + 1) + 4]];
     if (this.waitBars.length) found.push(["host waits for the GPU", this.flame(this.waitBars), BAR + 5]);
-    if (step.busy.length) found.push(["GPU busy: " + percent(step.busy.reduce((sum, ns) => sum + ns, 0), step.wall_ns) + " of the step", curve(step.busy, step.wall_ns / step.busy.length, "kernel"), 36]);
+    if (step.busy.length) {
+      const each = step.wall_ns / step.busy.length;
+      const whole = step.busy.reduce((sum, ns) => sum + ns, 0);
+      found.push(["GPU busy: " + percent(whole, step.wall_ns) + " of the step", curve(step.busy, each, "kernel", (ns) => (percent(ns, each) || "0 %") + " busy"), 36]);
+    }
     for (const [device, values] of Object.entries(step.memory)) {
       const most = values.reduce((found, value) => Math.max(found, value), 0);
-      found.push(["memory of " + device + ": at most " + size(most), curve(values, most, "copy"), 36]);
+      found.push(["memory of " + device + ": at most " + size(most), curve(values, most, "copy", size), 36]);
     }
     return found;
   }

@@ -52,16 +52,32 @@ class Minimap extends UIPlugin {
 
 // Numbers over a step, each for an equal part of it, from 0 at the bottom to `most` at the top.
 class Curve extends UIPlugin {
-  constructor(values, most, length, type) {
+  // `say(value)`: what the tooltip says of one.
+  constructor(values, most, length, type, say) {
     super("curve");
     this.height = 32;
-    Object.assign(this, { values, most, length, type });
+    Object.assign(this, { values, most, each: length / values.length, type, say });
+  }
+
+  init(engine, interactions) {
+    super.init(engine, interactions);
+    interactions.on("hover", (region) => { this.hovered = region; });
+  }
+
+  renderTooltip() {
+    if (!this.hovered) return false;
+    const { parent } = this.renderEngine;
+    const { x, y } = this.interactionsEngine.getGlobalMouse();
+    const value = this.values[Math.floor((parent.positionX + parent.pixelToTime(x)) / this.each)];
+    const box = parent.canvas.getBoundingClientRect();
+    if (value !== undefined) tooltip.show(this.say(value), [], box.left + x, box.top + y);
+    return true;
   }
 
   render() {
     const engine = this.renderEngine;
     const { parent } = engine;
-    const each = this.length / this.values.length;
+    const { each } = this;
     engine.setCtxValue("fillStyle", colour(this.type));
     this.values.forEach((value, place) => {
       const x = parent.timeToPosition(place * each);
@@ -69,6 +85,7 @@ class Curve extends UIPlugin {
       const high = this.most ? (value / this.most) * (this.height - 4) : 0;
       if (x + width > 0 && x < engine.width) engine.fillRect(x, this.height - 2 - high, width + 0.5, high);
     });
+    this.interactionsEngine.addHitRegion("curve", null, 0, 0, engine.width, this.height);
   }
 }
 

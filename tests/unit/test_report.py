@@ -10,6 +10,7 @@ from cuda_frames import CudaBuilder
 from frames import FakeTrace, TraceBuilder, hop
 from markdown_it import MarkdownIt
 
+from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.cells import code, prose, table
 from tracer.report.hot_paths import Path, hottest_of, near_equal
@@ -23,7 +24,6 @@ from tracer.report.text import (
     duration_and_self,
     package_relative,
     shorten,
-    signature_texts,
     steady_steps,
     whole_percent,
 )

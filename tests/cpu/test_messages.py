@@ -69,7 +69,8 @@ def document(recorded: Launcher) -> dict[str, Any]:
 def test_the_rank_that_starves_another_is_named_with_both_lines(recorded: Launcher) -> None:
     page = recorded.run([str(recorded.tracer), "report", "job"]).out
     assert "**Rank 1 waited for messages**: " in page
-    assert "most for rank 0: `script.py:13` -> `script.py:15`." in page
+    assert "most for rank 0: `script.py:13` -> `script.py:15`. There `script.py:" in page
+    assert "-> script.py:13` (`dist.send(x, 1, tag=i)`) took " in page
     assert "No collective of two ranks or more" not in page
 
 

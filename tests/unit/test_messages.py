@@ -79,6 +79,15 @@ def test_a_receiver_waits_until_the_sender_sends(tmp_path: Path) -> None:
     assert waits(tmp_path) == [(1, 0, "2", 6.0)]
 
 
+def test_what_the_sender_did_before_is_named(tmp_path: Path) -> None:
+    """A gap of 5 ms behind line 3, beside an op and a shorter gap."""
+    Peer(0).at(0, 0, 3).at(5, 0, 2).at(6, SENDS, 1).at(7, 0).write(tmp_path)
+    Peer(1).at(1, RECEIVES, 2).at(9, 0).write(tmp_path)
+    (row,) = tables(tmp_path)["messages"].to_dicts()
+    assert (row["before"], row["after"], row["op"]) == ("/work/pipe.py:3", "/work/pipe.py:2", None)
+    assert round(row["did_ns"] / 1e6) == 5
+
+
 def test_a_receiver_that_does_other_work_does_not_wait(tmp_path: Path) -> None:
     Peer(0).at(8, SENDS, 1).at(9, 0).write(tmp_path)
     Peer(1).at(2, RECEIVES, 2).at(3, 0).at(9, 0).write(tmp_path)

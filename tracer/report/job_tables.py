@@ -183,16 +183,23 @@ def cause(row: dict[str, Any], most: int | None = None) -> str:
     """
     if row["excess_ns"] is None:
         return "nothing on its host or GPU explains it"
-    longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
+    if row["why"] != HOST:
+        return _cause_on_gpu(row, f"{line_cell(row['before'], most)}{_says(row, most)}")
+    return f"{host_work(row, most)} took {duration(row['excess_ns'])} longer than on the other ranks"
+
+
+def host_work(row: dict[str, Any], most: int | None) -> str:
+    """`a.py:7 -> a.py:9` (what the line says), or an op of a line: `before`, `after`, `op` and `text`."""
+    if row["op"] is not None:
+        return f"{code(row['op'])} of {line_cell(row['before'], most)}{_says(row, most)}"
+    gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
+    return f"{code(gap)}{_says(row, most)}"
+
+
+def _says(row: dict[str, Any], most: int | None) -> str:
     text = row["text"] or ""
     text = f"{text[: _TEXT - 3]}..." if most and len(text) > _TEXT else text
-    says = f" ({code(text)})" if text else ""
-    if row["why"] != HOST:
-        return _cause_on_gpu(row, f"{line_cell(row['before'], most)}{says}")
-    if row["op"] is not None:
-        return f"{code(row['op'])} of {line_cell(row['before'], most)}{says} {longer}"
-    gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
-    return f"{code(gap)}{says} {longer}"
+    return f" ({code(text)})" if text else ""
 
 
 def _cause_on_gpu(row: dict[str, Any], line: str) -> str:

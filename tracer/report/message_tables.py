@@ -5,8 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from tracer.report.job_tables import (
+    LINE,
     Columns,
     Tables,
+    host_work,
     line_cell,
     number_of,
     rows_table,
@@ -39,9 +41,10 @@ def most_waiting(tables: Tables, job: str, of: str) -> str:
     own = own_bubble(len(stages), row["microbatches"])
     usual = f" GPipe and 1F1B of these stages leave {percent(own)}." if own is not None else ""
     share = f", {percent(row['share'])} of its {count(row['steps'], 'step')}" if row["steps"] else ""
+    did = f"There {host_work(lines, None)} took {duration(lines['did_ns'])} before it sent."
     return (
         f"**Rank {row['rank']}{of} waited for messages**: {duration(row['waited_ns'])} in all{share}, "
-        f"most for rank {row['most_from']}: {at}.{usual}"
+        f"most for rank {row['most_from']}: {at}. {did if lines['did_ns'] else ''}{usual}".rstrip()
     )
 
 
@@ -76,6 +79,9 @@ def messages_table(tables: Tables, most: int) -> str:
         "to": text_of("receiver"),
         "sent at": lambda row: line_cell(row["sent_at"]),
         "received at": lambda row: line_cell(row["received_at"]),
+        "what the sender did before": lambda row: (
+            f"{host_work(row, LINE)}: {duration(row['did_ns'])}" if row["did_ns"] else ""
+        ),
     }
     found = rows_table(tables, stages, most, of_stages)
     return paragraphs(_WAITED, found, rows_table(tables, tables["messages"], most, of_lines)) if found else ""

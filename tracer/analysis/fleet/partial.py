@@ -155,7 +155,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
         "groups": _groups(calls, trace.process_groups.filter(of_process)),
         "calls": _named(calls.sort("group", "number", "start_ns"), sources, "source"),
         "lines": _named(lines_before(part, calls), sources, "before", "after"),
-        "messages": _named(message_calls(part), sources, "source"),
+        "messages": _named(message_calls(part), sources, "source", "before", "after"),
         "steps": steps,
         "memory": _named(memory, sources, "most_line"),
         "overlap": pl.DataFrame([asdict(found)] if (found := overlap_of(part)) else [], OVERLAP),

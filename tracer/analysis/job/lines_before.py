@@ -47,20 +47,24 @@ def lines_before(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
     """
     rows = pl.concat([_on_host(part, calls), _on_gpu(part, calls)], how="diagonal")
     table = rows.drop_nulls(["group", "number"]).filter(pl.col("total_ns") >= _SHORT_NS)
-    line = pl.coalesce("after", "before")
-    sources = SourceLines.of(part.trace)
-    texts = {of: sources.text(of) or None for of in table.select(line).to_series().unique().drop_nulls()}
-    table = table.with_columns(text=line.replace_strict(texts, default=None, return_dtype=pl.String))
+    table = with_text(part, table)
     kinds = {name: pl.col(name).cast(kind) for name, kind in LINES.items()}
     return table.select(kinds.values()).sort("group", "number", *_KEYS, *_BEHIND)
+
+
+def with_text(part: RankPart, rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with what the line says, `after` or else `before`, as `text`."""
+    line = pl.coalesce("after", "before")
+    sources = SourceLines.of(part.trace)
+    texts = {of: sources.text(of) or None for of in rows.select(line).to_series().unique().drop_nulls()}
+    return rows.with_columns(text=line.replace_strict(texts, default=None, return_dtype=pl.String))
 
 
 def _on_host(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
     windows = host_windows(calls)
     if windows.is_empty():
         return pl.DataFrame(schema=LINES)
-    ops = _of_python(ops_of(part.trace, part.process))
-    rows = pl.concat([_gaps(part, windows, ops), _ops(windows, ops)], how="diagonal")
+    rows = host_rows(part, windows)
     waits = pl.col("start_ns") == pl.col("behind_end_ns")
     keys = ("group", "number", "before", "after", "op", *_BEHIND)
     return (
@@ -70,6 +74,12 @@ def _on_host(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("total_ns").sum(), runs=pl.len().cast(pl.Int64))
         .with_columns(at=pl.lit(HOST))
     )
+
+
+def host_rows(part: RankPart, windows: pl.DataFrame) -> pl.DataFrame:
+    """Of windows (window, from_ns, until_ns): window, before, after, op, total_ns, and start_ns of gaps."""
+    ops = _of_python(ops_of(part.trace, part.process))
+    return pl.concat([_gaps(part, windows, ops), _ops(windows, ops)], how="diagonal")
 
 
 def _gaps(part: RankPart, windows: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.cover import Cover
-from tracer.analysis.job.collectives import OF_TWO, bytes_of, groups_of, kernels_of
+from tracer.analysis.job.collectives import NAMESPACE, OF_TWO, bytes_of, groups_of, kernels_of
+from tracer.analysis.job.lines_before import host_rows, with_text
 from tracer.analysis.job.part import RankPart
 
 SEND, _RECEIVE, _ANY = OF_TWO
@@ -27,6 +28,8 @@ CALLS: Schema = {
     "until_ns": pl.Int64,
     "gpu_start_ns": pl.Int64,
     "gpu_end_ns": pl.Int64,
+    **dict.fromkeys(("before", "after", "op", "text"), pl.String),
+    "did_ns": pl.Int64,
 }
 MESSAGES: Schema = {
     "receiver": pl.Int64,
@@ -38,6 +41,8 @@ MESSAGES: Schema = {
     "wait_ns": pl.Int64,
     "total_ns": pl.Int64,
     "on_gpu": pl.Boolean,
+    **dict.fromkeys(("before", "after", "op", "text"), pl.String),
+    "did_ns": pl.Int64,
 }
 STAGES: Schema = {
     "rank": pl.Int64,
@@ -49,6 +54,7 @@ STAGES: Schema = {
     "most_from": pl.Int64,
     "microbatches": pl.Int64,
 }
+_DID = ("before", "after", "op", "text")
 _PAIR = ("group", "tag", "number")
 
 
@@ -57,7 +63,9 @@ def message_calls(part: RankPart) -> pl.DataFrame:
 
     `peer` is the other rank in the job (null: any rank, or the group was made before the recording), `number`
     counts the calls with the same group, peer, tag and direction from 0, `until_ns` is when the rank called
-    its next op that is neither (null: none), so that it no longer waited. For others see collectives_of.
+    its next op that is neither (null: none), so that it no longer waited. before, after, op, text and did_ns
+    are what took most of the rank's time since its call before, of another rank: see lines_before. For
+    others see collectives_of.
     """
     trace = part.trace
     hops = trace.hops.filter(pl.col("process") == part.process)
@@ -70,7 +78,7 @@ def message_calls(part: RankPart) -> pl.DataFrame:
     table = calls.select(
         hop="id",
         inputs="inputs",
-        op="op",
+        called="op",
         sends=pl.col("op") == SEND,
         source=pl.coalesce("called_from", "source").cast(pl.String),
         step=pl.col("step").cast(pl.Int64),
@@ -78,7 +86,7 @@ def message_calls(part: RankPart) -> pl.DataFrame:
         start_ns="start_ns",
         until_ns=others.extend_constant(None, 1).gather(place),
     )
-    is_named = pl.col("op") != _ANY
+    is_named = pl.col("called") != _ANY
     groups = trace.process_groups.filter(pl.col("process") == part.process).select("group", "ranks")
     return (
         table.join(groups_of(trace.scalars), on="inputs", how="left")
@@ -92,8 +100,32 @@ def message_calls(part: RankPart) -> pl.DataFrame:
             tag=pl.when(is_named).then("second").otherwise("first"),
         )
         .with_columns(number=pl.int_range(pl.len()).over("group", "peer", "tag", "sends"))
+        .join(_most_before(part, named), on="hop", how="left", maintain_order="left")
         .select(pl.col(name).cast(kind) for name, kind in CALLS.items())
     )
+
+
+def _most_before(part: RankPart, hops: pl.DataFrame) -> pl.DataFrame:
+    """Of each call of torch.distributed what took most time since the one before: hop, _DID and did_ns."""
+    is_call = pl.col("op").str.starts_with(NAMESPACE) & (pl.col("kind") == "call")
+    windows = (
+        hops.filter(is_call)
+        .sort("start_ns")
+        .select(
+            hop="id",
+            window=pl.int_range(pl.len(), dtype=pl.Int64),
+            from_ns=pl.col("start_ns").shift(1).fill_null(0),
+            until_ns="start_ns",
+        )
+    )
+    most = (
+        host_rows(part, windows)
+        .group_by("window", "before", "after", "op")
+        .agg(did_ns=pl.col("total_ns").sum())
+        .sort("did_ns", "before", "after", "op", descending=[True, False, False, False])
+        .unique("window", keep="first", maintain_order=True)
+    )
+    return with_text(part, most.join(windows.select("window", "hop"), on="window")).drop("window")
 
 
 def _numbers(scalars: pl.DataFrame) -> pl.DataFrame:
@@ -127,6 +159,8 @@ def received(
         peer="rank",
         sent_at="source",
         sent_ns=pl.coalesce("gpu_start_ns", "start_ns") + shift,
+        **{f"did_{name}": pl.col(name) for name in _DID},
+        sender_did_ns="did_ns",
     )
     own = pl.lit(offset.get(rank), pl.Int64)
     return (
@@ -141,6 +175,8 @@ def received(
         .drop_nulls(["begin_ns", "sent_ns"])
         .select(
             *("step", "steady", "bytes", "on_gpu", "sent_at", "begin_ns", "end_ns"),
+            *(pl.col(f"did_{name}").alias(name) for name in _DID),
+            did_ns="sender_did_ns",
             sender="peer",
             received_at="source",
         )
@@ -149,13 +185,23 @@ def received(
 
 
 def by_lines(rank: int, messages: pl.DataFrame) -> pl.DataFrame:
-    """MESSAGES: those of `received` in the steady steps (in all, if none is), by sender, lines and size."""
+    """MESSAGES: those of `received` in the steady steps (in all, if none is), by sender, lines and size.
+
+    before, after, op, text and did_ns: what took most of the sender's time before it sent them.
+    """
     wait = pl.col("end_ns") - pl.col("begin_ns")
     keys = ("sender", "received_at", "sent_at", "bytes", "on_gpu")
+    counted = _counted(messages)
+    did = (
+        counted.group_by(*keys, *_DID[:3])
+        .agg(pl.col("text").max(), pl.col("did_ns").sum())
+        .sort("did_ns", *_DID[:3], descending=[True, False, False, False])
+        .unique(keys, keep="first", maintain_order=True)
+    )
     table = (
-        _counted(messages)
-        .group_by(keys)
+        counted.group_by(keys)
         .agg(times=pl.len(), wait_ns=wait.median(), total_ns=wait.sum())
+        .join(did, on=keys, how="left", nulls_equal=True)
         .with_columns(receiver=pl.lit(rank, pl.Int64))
     )
     return table.select(pl.col(name).cast(kind) for name, kind in MESSAGES.items())

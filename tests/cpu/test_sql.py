@@ -99,16 +99,6 @@ def test_a_table_and_the_rows_that_are_left_out(recorded: Launcher) -> None:
     assert len(sql(recorded, "select id from hops", "--rows", "0").out.splitlines()) > 101
 
 
-def test_columns_that_a_terminal_cuts_off(recorded: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "Lines are cut to the width of the terminal. All columns: --csv or --json, or select fewer.\n"
-    text = "select op, key, kernel, start_ns, end_ns from hops"
-    assert said not in sql(recorded, text).out
-    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "50")):  # as on a terminal
-        monkeypatch.setitem(recorded.environment, name, value)
-    assert sql(recorded, text).out.count(said) == 1
-    assert said not in sql(recorded, "select id, op from hops").out
-
-
 @pytest.mark.promise("sql", "docs/api.md#sql-tracer-sql")
 def test_csv_and_json(recorded: Launcher) -> None:
     text = "select id, shape, device from signatures order by id, position"

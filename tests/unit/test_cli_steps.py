@@ -109,6 +109,7 @@ def test_a_step_that_took_long_has_its_longest_gap_below(
     made = test_step_times.trace(ops, ends, ["warmup", *["steady"] * 3])
     monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: made)
     lines = shown("run.trace").stdout.splitlines()
+    assert [line.split()[-1] for line in lines[:3]] == ["phase", "warm-up", "1"], "steady needs no word"
     (line,) = (line for line in lines if line.startswith("step 0:"))
     assert line.startswith("step 0: 88.0 us outside ops, 79.0 us of it train.py:1 -> train.py:2")
     document = json.loads(shown("run.trace", "--json").stdout)

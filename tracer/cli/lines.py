@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _STYLES = {
     "kernel": "green",
     "inputs": "bright_black",
     "module": "blue",
+    "range": "blue",
     "time": "yellow",
     "override": "bold magenta",
     "mark": "bold red",
@@ -33,8 +35,10 @@ _STYLES = {
     "device": "bold green",
 }
 
-_LEAST_OF_THE_LAST = 16
-"""Characters of the last column, which is cut first"""
+_LEAST_OF_A_TEXT = 16
+"""Characters of a source text, which is cut"""
+_LEAST_OF_A_NAME = 24
+"""Characters of another last column, which is wrapped"""
 
 
 def print_line(console: Console, line: Line) -> None:
@@ -59,12 +63,12 @@ def print_table(table: pl.DataFrame, by: str, limit: int, sources: SourceLines) 
         print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")
 
 
-def print_cells(titles: list[str], rows: list[list[str]], *, as_given: bool = False) -> bool:
+def print_cells(titles: list[str], rows: list[list[str]], *, as_given: bool = False) -> None:
     """A table, numbers first unless its columns stay as given.
 
-    Columns whose title ends in a colon, which is not shown, are on the right, others on the left. If more
-    than the end of the last text does not fit on a terminal, the table is laid out as those of reports, which
-    lose nothing; with columns as given, lines are cut. Returns whether one was.
+    Columns whose title ends in a colon, which is not shown, are on the right, others on the left. On a
+    terminal a last column is wrapped, or cut if it is the `text` of a source line. If the columns before it
+    leave it no room, the table is laid out as those of reports, which lose nothing.
     """
     from rich.console import Console
 
@@ -78,22 +82,29 @@ def print_cells(titles: list[str], rows: list[list[str]], *, as_given: bool = Fa
     width = console.width if console.is_terminal else None
     names = [title.rstrip(":") for title in titles]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    least = sum(widths[:-1]) + 2 * len(widths) - 2 + min(widths[-1], _LEAST_OF_THE_LAST)
-    if width is not None and least > width and not as_given:
-        for line in fitted_table(table(titles, rows).splitlines(), width):
+    room = (width or sys.maxsize) - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    if room < min(widths[-1], _LEAST_OF_A_TEXT if names[-1] == "text" else _LEAST_OF_A_NAME):
+        for line in fitted_table(table(titles, rows).splitlines(), width or 0):
             print_line(console, [("time", line)])
-        return False
-    cut = False
-    for place, row in enumerate([names, *rows]):
-        cells = [
-            f"{cell:>{most}}" if title.endswith(":") else f"{cell:<{most}}"
-            for title, cell, most in zip(titles, row, widths, strict=True)
-        ]
-        role = "time" if place else "cost"
-        line = "  ".join(cells).rstrip()
-        cut |= width is not None and len(line) > width
-        print_line(console, fit([(role, line)], width))
-    return cut
+        return
+    for place, (*row, last) in enumerate([names, *rows]):
+        pieces = [last] if names[-1] == "text" else _wrapped(last, room)
+        for beginning, piece in zip([row, *[[""] * len(row)] * len(pieces)], pieces, strict=False):
+            cells = [
+                f"{cell:>{most}}" if title.endswith(":") else f"{cell:<{most}}"
+                for title, cell, most in zip(titles, [*beginning, piece], widths, strict=True)
+            ]
+            print_line(console, fit([("time" if place else "cost", "  ".join(cells).rstrip())], width))
+
+
+def _wrapped(cell: str, room: int) -> list[str]:
+    """The cell in lines of `room` characters, with its indentation in each."""
+    from tracer.report.fitted_table import wrap
+
+    if len(cell) <= room:
+        return [cell]
+    indent = " " * min(len(cell) - len(cell.lstrip()), room // 2)
+    return wrap(cell.strip(), room, indent, f"{indent}  ")
 
 
 def styled(line: Line) -> Text:

@@ -154,14 +154,13 @@ def _flat(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _show(table: pl.DataFrame, rows: int) -> None:
-    """A table in columns: numbers to the right, long cells cut."""
+    """A table, numbers to the right, long cells cut."""
     from tracer.report.text import count
 
     shown = table.head(rows) if rows else table
     titles = [f"{name}:" if dtype.is_numeric() else name for name, dtype in table.schema.items()]
     cells = [[visible(_cell(value), _WIDEST) for value in row] for row in shown.iter_rows()]
-    if print_cells(titles, cells, as_given=True):
-        print("Lines are cut to the width of the terminal. All columns: --csv or --json, or select fewer.")
+    print_cells(titles, cells, as_given=True)
     if len(shown) < len(table):
         print(f"{count(len(table) - len(shown), 'more row')}; to see all: --rows 0")
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -254,5 +255,5 @@ class _Table:
         from tracer.analysis.source_lines import SourceLines
 
         sources, width = SourceLines(self._follower.folder), self._console.width
-        lines = flat_lines(table, self._by, limit=limit, width=width, sources=sources)
+        lines = islice(flat_lines(table, self._by, limit=limit, width=width, sources=sources), room)
         return Text("\n").join(styled(line) for line in lines)

@@ -9,7 +9,7 @@ import polars as pl
 
 from tracer.analysis.source_lines import NO_LINE, NO_SOURCES, SourceLines
 from tracer.report.text import duration
-from tracer.report.tree import Line, fit
+from tracer.report.tree import Line, fit, plain
 
 _TITLES = {
     "hop": "op [key] kernel function",
@@ -26,6 +26,8 @@ _FIGURES = {
     "range": ["wall", "total", "self", "share", "GPU", "calls", "hops"],
 }
 _OF_COLUMNS = {"forward": "forward_ns", "backward": "backward_ns", "wall": "wall_ns", "GPU": "gpu_ns"}
+_LEAST = 16
+"""Characters of a kernel function or a text that is shortened"""
 _UNKNOWN = {
     "op": "an unknown op",
     "source": NO_LINE,
@@ -47,8 +49,9 @@ def flat_lines(
 
     `share` is the part of the self time of all rows, those that are left out too. By kernel function there
     are no calls: it ran as often as it has hops, and most of them are redispatches, not op calls. By module
-    and by range, the total is of all that is in a row, so no median is shown. With a width the kernel name is
-    shortened first, then the end is cut off. By source, the text of the line follows.
+    and by range, the total is of all that is in a row, so no median is shown. By source, the text of the line
+    follows. With a width the kernel function and the text are shortened; a name that does not fit beside its
+    figures is on the line below them.
     """
     whole = int(table["self_ns"].sum())
     shown = table.head(limit) if limit else table
@@ -56,9 +59,21 @@ def flat_lines(
     titles = [title for title in titles if title not in _OF_COLUMNS or _OF_COLUMNS[title] in table.columns]
     rows = [_figures(row, whole, titles) for row in shown.iter_rows(named=True)]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    yield fit([("cost", _aligned(titles, widths)), ("cost", _TITLES[by])], width)
+    yield from _placed(("cost", _aligned(titles, widths)), [("cost", _TITLES[by])], width)
     for row, figures in zip(shown.iter_rows(named=True), rows, strict=True):
-        yield fit([("time", _aligned(figures, widths)), *_name(row, by, sources)], width)
+        yield from _placed(("time", _aligned(figures, widths)), _name(row, by, sources), width)
+
+
+def _placed(figures: tuple[str, str], name: Line, width: int | None) -> Iterator[Line]:
+    """The name after its figures, or on a line below them if it does not fit there."""
+    line = [figures, *name]
+    last = len(name[-1][1])
+    least = len(plain(line)) - (max(last - _LEAST, 0) if len(name) > 1 else 0)
+    if width is None or least <= width:
+        yield fit(line, width)
+        return
+    yield fit([(figures[0], figures[1].rstrip())], width)
+    yield fit([("indent", "    "), *name], width)
 
 
 def _figures(row: dict[str, Any], whole: int, titles: list[str]) -> list[str]:

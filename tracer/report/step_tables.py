@@ -17,6 +17,7 @@ from tracer.report.text import count, duration
 
 MOST_STEPS = 40
 _LONGEST_TEXT = 40
+_WARM_UP = "warmup"
 _PARTS = (*(FORWARD, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, COMPILE), "waiting", "outside")
 _TITLES = {
     COMPILE: "compiling",
@@ -36,14 +37,14 @@ def chosen_steps(table: pl.DataFrame, most: int) -> pl.DataFrame:
 def step_titles(table: pl.DataFrame) -> list[str]:
     """`step`, `wall:`, ...: those that end with a colon are of figures."""
     titles = ["step", "wall:", "of median:", *(f"{_TITLES.get(part, part)}:" for part in _shown(table))]
-    titles += ["GPU busy:"] * _has_gpu(table) + ["phase"] * (table["phase"].null_count() < len(table))
+    titles += ["GPU busy:"] * _has_gpu(table) + ["phase"] * _has_phases(table)
     return ["process:", *titles] if table["process"].n_unique() > 1 else titles
 
 
 def step_cells(table: pl.DataFrame, mark: Callable[[str], str]) -> list[list[str]]:
     """A row for each step, as step_titles names its columns; `mark` marks a step that took too long."""
     several, gpu = table["process"].n_unique() > 1, _has_gpu(table)
-    phases = table["phase"].null_count() < len(table)
+    phases = _has_phases(table)
     rows = []
     for row in table.iter_rows(named=True):
         ratio = "" if row["of_median"] is None else f"{row['of_median']:.2f} x"
@@ -51,9 +52,14 @@ def step_cells(table: pl.DataFrame, mark: Callable[[str], str]) -> list[list[str
         cells = [row["name"], duration(row["wall_ns"]), mark(ratio) if slow else ratio]
         cells += [duration(row[f"{part}_ns"]) if row[f"{part}_ns"] else "" for part in _shown(table)]
         cells += [share(row["gpu_busy_ns"], row["wall_ns"])] * gpu
-        cells += [{"warmup": "warm-up"}.get(row["phase"], row["phase"] or "")] * phases
+        cells += ["warm-up" if row["phase"] == _WARM_UP else ""] * phases
         rows.append([str(row["process"]), *cells] if several else cells)
     return rows
+
+
+def _has_phases(table: pl.DataFrame) -> bool:
+    """Whether a step is warm-up; a column in which all are steady says nothing."""
+    return bool((table["phase"] == _WARM_UP).any())
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # OpenMP's threads spin while they wait. On a busy machine they take the cores from the threads that have
 # work, and the same ops take ten times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ["TRACER_PAGER"] = ""  # a test on a terminal has nobody who leaves it
 
 UNIT = Path(__file__).parent / "unit"
 _BEFORE = pytest.StashKey[left_behind.Place]()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -13,6 +15,7 @@ from typer.testing import CliRunner, Result
 from tracer.analysis.groups import GROUPS, SORTS
 from tracer.cli.app import app
 from tracer.cli.common import fail
+from tracer.cli.completion import traces
 from tracer.report.sections import NAMED
 
 COMMANDS = vars(get_command(app))["commands"]
@@ -45,7 +48,7 @@ def tracer(*words: str) -> Result:
 def completed(command: str, option: str, begun: str = "") -> list[str]:
     made = COMMANDS[command]
     context = made.make_context(command, [], resilient_parsing=True)
-    part = next(part for part in made.params if option in part.opts)
+    part = next(part for part in made.params if option in (*part.opts, part.metavar))
     return [item.value for item in part.shell_complete(context, begun)]
 
 
@@ -91,6 +94,54 @@ def test_a_shell_gets_the_values() -> None:
     asked = {"_TRACER_COMPLETE": "complete_bash", "COMP_WORDS": "tracer record --values ", "COMP_CWORD": "3"}
     result = CliRunner().invoke(app, [], env=asked, prog_name="tracer")
     assert result.stdout.split() == ["none", "hash", "scalars", "all"]
+    asked |= {"COMP_WORDS": "tracer compare ", "COMP_CWORD": "2"}
+    assert CliRunner().invoke(app, [], env=asked, prog_name="tracer").stdout.split() == ["mm", "gru", "cat"]
+
+
+TAKE_TRACES = {
+    *(f"{name} FILE" for name in ("tree", "top", "steps", "memory", "watch", "report", "ledger", "advise")),
+    *(f"{name} FILE" for name in ("lock", "replay", "certificate", "pack", "export")),
+    *(
+        "sql [FILE] QUERY",
+        "diff BEFORE AFTER",
+        "diff --before",
+        "diff --after",
+        "explain --from",
+        "gdb --from",
+    ),
+}
+
+
+def test_a_shell_gets_traces_wherever_a_trace_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("old.trace", "odd.trace.xz", "other.py", "run.trace")):
+        Path(name).touch()
+        os.utime(name, (number, number))
+    for name in ("job", ".hidden"):
+        Path(name).mkdir()
+    Path("job/rank0.trace").touch()
+    assert traces("") == ["run.trace", "odd.trace.xz", "old.trace", "job/"]
+    assert traces("o") == ["odd.trace.xz", "old.trace"]
+    assert traces("job/") == ["job/rank0.trace"]
+    assert traces("nowhere/r") == []
+    for place in TAKE_TRACES:
+        command, part = place.split(" ", 1)
+        assert completed(command, part, "ru") == ["run.trace"], place
+
+
+def test_every_place_of_a_trace_is_one_of_these() -> None:
+    """An argument or option that takes a file which is read is in the list above, or not a trace."""
+    others = {"lock --check", "gdb --preload", "gdb --gdb", "gdb --python", "fleet PATH..."}
+    named = {
+        f"{command} {part.metavar if part.param_type_name == 'argument' else part.opts[0]}"
+        for command, made in COMMANDS.items()
+        for part in made.params
+        if (part.metavar or "").split(" ")[0] in ("FILE", "[FILE]", "TRACE", "BEFORE", "PATH...")
+        and part.opts[0] != "--output"
+    }
+    assert named - others == TAKE_TRACES
 
 
 @pytest.mark.parametrize(

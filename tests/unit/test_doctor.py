@@ -267,6 +267,7 @@ def test_missing_tools_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({}, "ok", "no variable is set"),
         ({"HOME": "/root"}, "ok", "no variable is set"),
         ({"TRACER_JOIN": "{}"}, "note", "TRACER_JOIN is left over from an earlier recording"),
+        ({"TRACER_PAGER": "less"}, "ok", "no variable is set"),
         ({"TRACER_RECORD": "{}"}, "note", "TRACER_RECORD is left over from an earlier recording"),
         ({"TRACER_DEPTH": "3"}, "note", "TRACER_DEPTH=3"),
         ({"PYTHONNOUSERSITE": "1"}, "ok", "PYTHONNOUSERSITE is set"),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tracer.base.package import VERSION
-from tracer.cli import compare, gdb
+from tracer.cli import compare, gdb, pager
 from tracer.cli.advise import advise
 from tracer.cli.attach import attach
 from tracer.cli.certificate import certificate
@@ -80,7 +80,9 @@ _GIVE_BACK = "dirty_decay_ms:0,muzzy_decay_ms:0"
 def options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show tracer's version.", is_eager=True)] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Print long tables without a pager.")] = False,
 ) -> None:
+    pager.allow(not no_pager)
     if version:
         typer.echo(f"tracer {VERSION}")
         raise typer.Exit
@@ -96,7 +98,8 @@ def main() -> None:
     installation is wrong. Under `tracer record`, once the script runs, the script's own.
     """
     forget_the_switch()
-    if sys.argv[1:2] != ["record"]:  # its script has them as they are
+    command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
+    if command != "record":  # its script has them as they are
         open_closed_streams()
     app(prog_name="tracer")
 

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -16,6 +16,8 @@ import typer
 from tracer.analysis.source_files import read_from
 from tracer.base.progress import listening, portion
 from tracer.base.visible import visible
+from tracer.cli.completion import traces
+from tracer.cli.pager import paged
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -106,7 +108,8 @@ PeakFlops = Annotated[
 ]
 
 TraceFile = Annotated[
-    Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
+    Path | None,
+    typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE", autocompletion=traces),
 ]
 
 
@@ -206,10 +209,14 @@ def open_closed_streams() -> None:
 
 
 @contextmanager
-def writing() -> Iterator[None]:
-    """Ends quietly if the reader of a pipe has closed it (`tracer tree | head`). A full disk is an error."""
+def writing(*, pages: bool = True) -> Iterator[None]:
+    """Ends quietly if the reader of a pipe has closed it (`tracer tree | head`). A full disk is an error.
+
+    `pages`: through a pager, where that is wanted (tracer.cli.pager).
+    """
     try:
-        yield
+        with paged() if pages else nullcontext():
+            yield
         sys.stdout.flush()
     except BrokenPipeError:
         _drop(sys.stdout)

@@ -39,7 +39,9 @@ def compare(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="mm|gru|cat|SCRIPT [ARGS]...", help="Built-in cases, or a script and its arguments."
+            metavar="mm|gru|cat|SCRIPT [ARGS]...",
+            help="Built-in cases, or a script and its arguments.",
+            autocompletion=lambda: list(FAMILIES),
         ),
     ] = None,
     override: Annotated[

@@ -21,6 +21,7 @@ from tracer.cli.common import (
     say,
     writing,
 )
+from tracer.cli.completion import traces
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
 from tracer.cli.output import HTML, check_output, write_output
@@ -36,15 +37,22 @@ _ROWS = ("line", "op", "module")
 def diff(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="The traces of two runs.", metavar="BEFORE AFTER", show_default=False),
+        typer.Argument(help="The traces of two runs.", metavar="BEFORE AFTER", autocompletion=traces),
     ] = None,
     before: Annotated[
         list[Path] | None,
-        typer.Option("--before", metavar="TRACE ...", help="Traces of the runs before the change."),
+        typer.Option(
+            "--before",
+            metavar="TRACE ...",
+            help="Traces of the runs before the change.",
+            autocompletion=traces,
+        ),
     ] = None,
     after: Annotated[
         list[Path] | None,
-        typer.Option("--after", metavar="TRACE ...", help="Traces of the runs after the change."),
+        typer.Option(
+            "--after", metavar="TRACE ...", help="Traces of the runs after the change.", autocompletion=traces
+        ),
     ] = None,
     by: Annotated[str, one_of("--by", _ROWS, "Show times by this.")] = "line",
     limit: Annotated[

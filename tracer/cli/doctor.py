@@ -12,13 +12,13 @@ import typer
 
 from tracer.cli.common import progress, writing
 from tracer.cli.documents import AsJson, print_json
+from tracer.cli.lines import print_line, terminal
 
 if TYPE_CHECKING:
     from tracer.doctor.finding import Finding
 
 _WIDTH = 80
 _INDENT = " " * 21
-_COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 def doctor(
@@ -44,7 +44,7 @@ def doctor(
     from tracer.doctor.examination import examine
 
     findings = []
-    with writing():
+    with writing(pages=False):
         checks = examine(with_gpu=cuda)
         while (finding := _next(checks)) is not None:
             findings.append(finding)
@@ -66,7 +66,6 @@ def _next(checks: Iterator[Finding]) -> Finding | None:
 
 
 def _show(finding: Finding) -> None:
-    state = typer.style(f"{finding.state:<8}", fg=_COLOURS[finding.state], bold=finding.state != "ok")
     text = textwrap.fill(
         finding.text,
         _WIDTH,
@@ -75,7 +74,8 @@ def _show(finding: Finding) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    typer.echo(f"{state} {finding.name:<11} {text.lstrip()}")
+    line = [(finding.state, f"{finding.state:<8}"), ("plain", f" {finding.name:<11} {text.lstrip()}")]
+    print_line(terminal()[0], line)
     if finding.advice:
         advice = textwrap.fill(
             finding.advice,
@@ -85,7 +85,7 @@ def _show(finding: Finding) -> None:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        typer.echo(advice)
+        print(advice)
     sys.stdout.flush()
 
 

@@ -21,7 +21,7 @@ def print_json(document: dict[str, Any], default: Callable[[Any], Any] | None = 
     text = json.dumps(document, indent=1, default=default or _plain)
     if "NaN" in text or "Infinity" in text:
         text = json.dumps(json.loads(text, parse_constant=lambda _: None), indent=1)
-    with writing():
+    with writing(pages=False):
         print(text)
 
 

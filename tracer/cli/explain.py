@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, analysing, fail, progress, writing
+from tracer.cli.completion import traces
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.imports import import_modules
+from tracer.cli.lines import print_line, terminal
 
 if TYPE_CHECKING:
     from tracer.dispatch.operators import Operators
@@ -24,7 +26,12 @@ def explain(
     ],
     file: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Also show what ran in this trace, and what it called."),
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Also show what ran in this trace, and what it called.",
+            autocompletion=traces,
+        ),
     ] = None,
     hop: Annotated[
         int | None,
@@ -90,6 +97,7 @@ def explain(
         print_json({"operators": [explanation_document(explanation) for explanation in explanations]})
         return
     known, explanations = len(explanations), _that_ran(explanations)
+    console, _ = terminal()
     with writing():
         if known > 1:
             names = ", ".join(explanation.op for explanation in explanations)
@@ -99,7 +107,7 @@ def explain(
             if number:
                 print(f"\n{'-' * 80}\n")
             for role, text in explain_lines(explanation, every_key=every_key):
-                typer.secho(visible(text), bold=role != "text")
+                print_line(console, [("plain" if role == "text" else "op", visible(text))])
 
 
 def _existing(file: Path) -> Path:

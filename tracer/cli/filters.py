@@ -10,11 +10,16 @@ import typer
 
 from tracer.analysis.groups import GROUPS, SORTS
 from tracer.cli.common import one_of
+from tracer.cli.completion import traces
 from tracer.cli.selection import Selection, nanoseconds
 
 File = Annotated[
     Path | None,
-    typer.Argument(help="A trace, or the folder of a job (default: the newest trace here).", metavar="FILE"),
+    typer.Argument(
+        help="A trace, or the folder of a job (default: the newest trace here).",
+        metavar="FILE",
+        autocompletion=traces,
+    ),
 ]
 Rank = Annotated[int | None, typer.Option(metavar="N", min=0, help="Of the folder of a job: show this rank.")]
 Op = Annotated[

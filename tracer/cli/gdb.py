@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, chosen_trace, fail, say, writing
+from tracer.cli.completion import traces
 
 if TYPE_CHECKING:
     from tracer.debugger.again import Site
@@ -60,7 +61,12 @@ def gdb(
     ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option("--from", metavar="TRACE", help="Run a recorded script again and stop at --hop."),
+        typer.Option(
+            "--from",
+            metavar="TRACE",
+            help="Run a recorded script again and stop at --hop.",
+            autocompletion=traces,
+        ),
     ] = None,
     hop: Annotated[int | None, typer.Option(metavar="ID", help="The id of the hop in TRACE.")] = None,
     overlay: Annotated[
@@ -307,7 +313,7 @@ def _report(walk: Walk, outputs: list[Path], ended: int | None) -> int:
     failed = not all(written)
     try:
         if not outputs or failed:  # a report is not lost with its file
-            with writing():
+            with writing(pages=False):
                 sys.stdout.write(text)
     except typer.Exit:  # and the notes are not lost with the report
         failed = True

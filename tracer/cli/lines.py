@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,10 @@ _STYLES = {
     "mark": "bold red",
     "link": "bold magenta",
     "device": "bold green",
+    "plain": "",
+    "ok": "green",
+    "note": "yellow",
+    "problem": "bold red",
 }
 
 _LEAST_OF_A_TEXT = 16
@@ -41,22 +46,28 @@ _LEAST_OF_A_NAME = 24
 """Characters of another last column, which is wrapped"""
 
 
+def terminal() -> tuple[Console, int | None]:
+    """The console on stdout, and the width that lines are cut to: None in a pipe, also with FORCE_COLOR."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    is_wide = not console.is_terminal or not (sys.stdout.isatty() or "COLUMNS" in os.environ)
+    return console, None if is_wide else console.width
+
+
 def print_line(console: Console, line: Line) -> None:
     if not console.is_terminal:
         print("".join(text for _, text in line))
         return
-    console.print(styled(line), no_wrap=True)
+    console.print(styled(line), soft_wrap=True)
 
 
 def print_table(table: pl.DataFrame, by: str, limit: int, sources: SourceLines) -> None:
     """A table of analysis.flat, cut to the width of a terminal."""
-    from rich.console import Console
-
     from tracer.report.flat import flat_lines
     from tracer.report.text import count
 
-    console = Console(highlight=False)
-    width = console.width if console.is_terminal else None
+    console, width = terminal()
     for line in flat_lines(table, by, limit=limit, width=width, sources=sources):
         print_line(console, line)
     if limit and len(table) > limit:
@@ -70,16 +81,13 @@ def print_cells(titles: list[str], rows: list[list[str]], *, as_given: bool = Fa
     terminal a last column is wrapped, or cut if it is the `text` of a source line. If the columns before it
     leave it no room, the table is laid out as those of reports, which lose nothing.
     """
-    from rich.console import Console
-
     from tracer.report.cells import numbers_first, table
     from tracer.report.fitted_table import fitted_table
     from tracer.report.tree import fit
 
     if not as_given:
         titles, rows = numbers_first(titles, rows)
-    console = Console(highlight=False)
-    width = console.width if console.is_terminal else None
+    console, width = terminal()
     names = [title.rstrip(":") for title in titles]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     room = (width or sys.maxsize) - sum(widths[:-1]) - 2 * (len(widths) - 1)

@@ -12,6 +12,7 @@ import typer
 
 from tracer.base.visible import visible, visible_lines
 from tracer.cli.common import USAGE, analysing, chosen_trace, exclusive, fail, say, writing
+from tracer.cli.completion import traces
 from tracer.cli.documents import print_json
 from tracer.cli.lines import print_cells
 
@@ -43,9 +44,14 @@ _RECORDED_BY = {
 
 
 def sql(
-    file: Annotated[Path, typer.Argument(help="The trace.", metavar="FILE")],
-    text: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A query; .schema: the tables and columns; -: from stdin.")
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[FILE] QUERY",
+            help="A trace (default: the newest *.trace here), and a query. .schema: the tables and columns; "
+            "-: a query from stdin.",
+            autocompletion=traces,
+        ),
     ],
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", min=0, help="Show at most N rows (default 100); 0: all.")
@@ -65,7 +71,7 @@ def sql(
 
     \b
     Examples:
-      tracer sql run.trace .schema
+      tracer sql .schema
       tracer sql run.trace "select op, count(*) as calls from hops group by op order by calls desc"
       tracer sql run.trace "select * from steps" --csv > steps.csv
       tracer sql run.trace - < query.sql
@@ -73,7 +79,7 @@ def sql(
     The answers to ten questions that are often asked are in docs/api.md.
     """
     exclusive(csv=as_csv, json=as_json)
-    file = chosen_trace(file)
+    file, text = _file_and_query(given)
     if text == "-":
         text = sys.stdin.read()
     from tracer.analysis.sql import QueryError, query, tables_of
@@ -90,13 +96,23 @@ def sql(
         if found.is_empty():
             for why in _why_empty(text, tables_of(trace)):
                 say(why)
-    with writing():
+    with writing(pages=not as_csv):
         if as_csv:
             print(visible_lines(_flat(found).write_csv()), end="")
         elif as_json:
             print_json({"rows": found.to_dicts()}, default=str)
         else:
             _show(found, rows)
+
+
+def _file_and_query(given: list[str]) -> tuple[Path, str]:
+    """The trace, by default the newest one here, and the query, which is the last word."""
+    *files, text = given
+    if len(files) > 1:
+        fail(f"{text}: give one query, in quotation marks, after the trace", USAGE)
+    if not files and (text.endswith((".trace", ".xz")) or Path(text).is_file()):
+        fail(f'give a query for {text}, e.g. tracer sql {text} ".schema"', USAGE)
+    return chosen_trace(Path(files[0]) if files else None), text
 
 
 def _why_empty(text: str, tables: dict[str, pl.DataFrame]) -> list[str]:

@@ -27,7 +27,7 @@ from tracer.cli.filters import (
     selection,
 )
 from tracer.cli.job import trace_or_rank
-from tracer.cli.lines import print_line
+from tracer.cli.lines import print_line, terminal
 from tracer.cli.selection import Selection
 
 if TYPE_CHECKING:
@@ -170,13 +170,10 @@ def _footer(limit: int, lines: int, depth: int, levels: int, deeper: int) -> Ite
 def _show(
     trace: Trace, groups: pl.DataFrame, nodes: pl.DataFrame, limit: int, details: dict[int, str]
 ) -> None:
-    from rich.console import Console
-
     from tracer.analysis.source_lines import SourceLines
     from tracer.report.tree import fit, group_line, id_texts, stack_line, title_line, tree_lines
 
-    console, sources = Console(highlight=False), SourceLines.of(trace)
-    width = console.width if console.is_terminal else None
+    (console, width), sources = terminal(), SourceLines.of(trace)
     shown = nodes.head(limit) if limit else nodes
     ids = id_texts(shown)
     heads = {row["group"]: row for row in groups.iter_rows(named=True)}

@@ -14,7 +14,7 @@ import typer
 
 from tracer.cli.common import USAGE, chosen_trace, fail, reading, say, writing
 from tracer.cli.filters import By, Depth, File, Key, Op, Sort, Source, Thread, selection
-from tracer.cli.lines import print_line, print_table, styled
+from tracer.cli.lines import print_line, print_table, styled, terminal
 from tracer.cli.selection import Selection
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     import polars as pl
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.live import Live
 
     from tracer.analysis.flat import RunningFlat
@@ -73,7 +73,7 @@ def watch(
 
     follower = Follower(file)
     try:
-        with _asked_to_end() as asked, reading(file), writing():
+        with _asked_to_end() as asked, reading(file), writing(pages=False):
             show: _Table | _Lines = (
                 _Table(follower, by, sort, _TABLE_ROWS if limit is None else limit)
                 if table
@@ -157,11 +157,9 @@ class _Lines:
     with_kernels = False
 
     def __init__(self, follower: Follower, limit: int) -> None:
-        from rich.console import Console
-
         self.hops = 0
         self._follower, self._limit = follower, limit
-        self._console = Console(highlight=False)
+        self._console, self._width = terminal()
         self._texts: dict[int, str] = {}
 
     def add(self, hops: pl.DataFrame, chosen: np.ndarray) -> None:
@@ -175,17 +173,16 @@ class _Lines:
         ended = ~hops["open"].to_numpy()
         self.hops += int(ended.sum())
         rows = hops.filter(pl.Series(chosen & ended)).sort("end_ns", maintain_order=True)
-        on_terminal = self._console.is_terminal
-        if on_terminal and self._limit and (more := len(rows) - self._limit) > 0:
+        if self._width and self._limit and (more := len(rows) - self._limit) > 0:
             print(f"({count(more, 'more line')}: --table counts them, a pipe receives all)")
             rows = rows.tail(self._limit)
         self._know(rows["inputs"].unique().drop_nulls().to_list())
-        width = self._console.width if on_terminal else None
         sources = SourceLines(self._follower.folder)
         lines = [
-            live_line(row, self._texts, width=width, sources=sources) for row in rows.iter_rows(named=True)
+            live_line(row, self._texts, width=self._width, sources=sources)
+            for row in rows.iter_rows(named=True)
         ]
-        if on_terminal:
+        if self._console.is_terminal:
             for line in lines:
                 print_line(self._console, line)
         elif lines:
@@ -209,18 +206,16 @@ class _Table:
     every_level = True
 
     def __init__(self, follower: Follower, by: str, sort: str, limit: int) -> None:
-        from rich.console import Console
-
         from tracer.analysis.flat import RunningFlat
 
         self.hops = 0
         self.with_kernels = by in ("hop", "kernel")
         self._follower, self._by, self._sort, self._limit = follower, by, sort, limit
         self._counts: RunningFlat = RunningFlat(by)
-        self._console: Console = Console(highlight=False)
+        self._console, width = terminal()
         self._stack = ExitStack()
         self._live: Live | None = None
-        if self._console.is_terminal:
+        if width:
             from rich.live import Live
 
             self._live = self._stack.enter_context(

@@ -45,7 +45,7 @@ def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("note", _NAME, text, f"unset {name}")
         elif name == measured.VARIABLE:
             yield _of_measurements(variables[name])
-        elif name.startswith("TRACER_"):
+        elif name.startswith("TRACER_") and name != "TRACER_PAGER":
             yield Finding("note", _NAME, f"{name}={variables[name]}", "tracer does not read it")
 
 

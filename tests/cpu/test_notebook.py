@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pytest
@@ -12,11 +13,18 @@ CELLS = [
     "weight = torch.ones(4, 4, requires_grad=True)",
     "%%tracer run.trace\nproduct = torch.ones(3, 4) @ weight\n(product * 2).sum().backward()",
     "trace = _\nprint(trace.tree(depth=1))",
-    "trace.flat('op')",
+    "trace.flat('source')",
     "%%tracer\nraise ValueError('the cell failed')",
     "%%tracer a b\nprint('never')",
+    "%%tracer --max-size 1K\nprint('never')",
+    "%%tracer --memry\nprint('never')",
     "recording = tracer.record('block.trace')\nwith recording:\n    torch.neg(weight)\nprint(recording)",
     "print(tracer.load('block.trace').tree())",
+    "%%tracer --memory --no-shapes --stack 2\n# a comment\nx = torch.ones(3).neg()",
+    "print(_.tree(), *[_.environment['options'][name] for name in ('memory', 'shapes', 'stack')])",
+    "%%tracer\n%%time\ntorch.ones(3)",
+    "for number in (1,):\n    with tracer.record('last.trace', force=True):\n        torch.abs(weight)",
+    "print(tracer.load('last.trace').tree())",
 ]
 
 
@@ -44,25 +52,45 @@ def text(cell: list[dict]) -> str:
 def test_the_magic_records_the_cell_and_shows_the_trace(outputs: list[list[dict]]) -> None:
     (result,) = [output for output in outputs[2] if output["output_type"] == "execute_result"]
     assert result["data"]["text/plain"].startswith("<Trace run.trace: complete")
-    assert result["data"]["text/html"].startswith("<iframe srcdoc=")
+    assert result["data"]["text/html"].startswith("<p><b>run.trace</b>: complete")
+    assert len(result["data"]["text/html"].encode()) < 20_000
 
 
 def test_lines_are_named_after_their_cells(outputs: list[list[dict]]) -> None:
     tree = text(outputs[3])
     assert "product = torch.ones(3, 4) @ weight" in tree, outputs
-    assert ":1  " in tree.splitlines()[1]
+    assert "In[3]:2  " in tree.splitlines()[1], "the magic is its line 1"
     assert "aten::matmul [" in tree
-    block = text(outputs[8])
-    assert "In[8]:3  " in block, block
+    block = text(outputs[10])
+    assert "In[10]:3  " in block, block
     assert "torch.neg(weight)" in block
 
 
+def test_each_cell_has_its_own_number_after_a_magic(outputs: list[list[dict]]) -> None:
+    assert re.search(r"In\[12\]:3  .* x = torch.ones\(3\).neg\(\)", text(outputs[12])), text(outputs[12])
+    assert "In[15]:3  " in text(outputs[15]), text(outputs[15])
+
+
+def test_a_magic_may_be_below_it(outputs: list[list[dict]]) -> None:
+    assert "Wall time" in text(outputs[13])
+
+
+def test_options_of_the_magic_are_those_of_record(outputs: list[list[dict]]) -> None:
+    assert text(outputs[12]).rstrip().endswith("True False 2")
+    for cell, said in ((7, "max-size 1K is too small"), (8, "unrecognized arguments: --memry")):
+        assert text(outputs[cell]).startswith(f"tracer: {said}"), outputs[cell]
+        assert text(outputs[cell]).count("\n") == 1
+
+
 def test_a_table_and_a_recording_look_like_something(outputs: list[list[dict]]) -> None:
-    assert "aten::mm" in outputs[4][0]["data"]["text/html"]
-    assert text(outputs[7]).strip().endswith("block.trace: ended>")
+    table = outputs[4][0]["data"]["text/html"]
+    assert "In[3]:2  product = torch.ones(3, 4) @ weight" in table
+    assert "ipykernel" not in table
+    assert text(outputs[9]).strip().endswith("block.trace: ended>")
 
 
 def test_errors_are_those_of_the_cell(outputs: list[list[dict]]) -> None:
     (error,) = [output for output in outputs[5] if output["output_type"] == "error"]
     assert (error["ename"], error["evalue"]) == ("ValueError", "the cell failed")
-    assert text(outputs[6]) == "tracer: give one file at most: %%tracer run.trace\n"
+    said = "give %%tracer [FILE.trace] [options of tracer record, e.g. --memory]"
+    assert text(outputs[6]) == f"tracer: unrecognized arguments: b; {said}\n"

@@ -9,7 +9,7 @@ import pytest
 from gpu_trace import PATH
 
 import tracer
-from tracer.interactive import trace as module
+from tracer.interactive.shown import Text
 from tracer.interactive.trace import Trace, load
 
 
@@ -63,13 +63,25 @@ def test_steps_and_reports(trace: Trace) -> None:
         trace.report("lines")
 
 
-def test_a_notebook_shows_the_page(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flat_table_is_shown_as_top_shows_it(trace: Trace) -> None:
+    table = trace.flat(by="source", limit=2)
+    lines = repr(table).splitlines()
+    assert lines[0].split()[:3] == ["total", "self", "share"]
+    assert lines[-1] == f"Shown: 2 of {len(table)} rows. More: limit=0."
+    assert table._repr_html_() == Text(str(table))._repr_html_()
+    assert "shape: (1," in repr(table.head(1)), "what is made of it is polars' own"
+    assert not re.search(r"<(?!/?pre\b)", trace.flat("kernel")._repr_html_())
+
+
+def test_a_notebook_shows_a_few_kb_and_the_page_on_request(trace: Trace) -> None:
     shown = trace._repr_html_()
-    page = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', shown)
+    assert len(shown.encode()) < 20_000
+    assert shown.startswith(f"<p><b>{PATH.name}</b>: complete")
+    assert "sample.py:" in shown
+    assert "aten::mm" in shown
+    assert ".page()" in shown
+    page = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', trace.page()._repr_html_())
     assert page is not None
-    assert html.unescape(page[1]).startswith("<!doctype html>")
-    monkeypatch.setattr(module, "MOST_HOPS", 10)
-    assert trace._repr_html_() == (
-        f"<p><b>{PATH.name}</b>: {trace.certificate['verdict']}. "
-        f"Its page: <code>tracer report --html {PATH.name}</code></p>"
-    )
+    assert html.unescape(page[1]) == str(trace.page())
+    assert str(trace.page()).startswith("<!doctype html>")
+    assert len(repr(trace.page())) < 100

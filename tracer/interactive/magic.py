@@ -5,32 +5,72 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from typing import Any
+from argparse import ArgumentParser, BooleanOptionalAction
+from typing import Any, NoReturn
 
+from tracer.base.errors import RecordingError
 from tracer.interactive.trace import Trace, load
+from tracer.recording.options import options_of
 from tracer.recording.recording import record
 
-USAGE = "give one file at most: %%tracer run.trace"
+USAGE = "%%tracer [FILE.trace] [options of tracer record, e.g. --memory]"
 
 
 def load_ipython_extension(shell: Any) -> None:
     """IPython calls this for `%load_ext tracer`."""
 
     def tracer(line: str, cell: str) -> Trace | None:
-        """Run the cell, record it, and return the trace: %%tracer [FILE.trace]. FILE is overwritten."""
+        """Run the cell, record it, and return the trace: %%tracer [FILE.trace] [--memory ...].
+
+        FILE is overwritten. The options are those of tracer record.
+        """
         return _record(shell, line, cell)
 
     shell.register_magic_function(tracer, "cell", "tracer")
 
 
 def _record(shell: Any, line: str, cell: str) -> Trace | None:
-    words = shlex.split(line)
-    if len(words) > 1:
-        print(f"tracer: {USAGE}")
+    try:
+        options = vars(_parser().parse_args(shlex.split(line)))
+        file = options.pop("file")
+        with tempfile.TemporaryDirectory() as folder:
+            path = file or os.path.join(folder, "cell.trace")
+            with record(path, force=True, **options):
+                result = _run(shell, line, cell)
+            trace = load(path)
+    except (RecordingError, ValueError) as error:
+        print(f"tracer: {error}")
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        path = words[0] if words else os.path.join(folder, "cell.trace")
-        with record(path, force=True):
-            result = shell.run_cell(cell)
-        trace = load(path)
     return trace if result.success else None  # IPython has shown the error
+
+
+def _run(shell: Any, line: str, cell: str) -> Any:
+    """Runs the cell under its own number, with a line for that of the magic, so that lines have their names.
+
+    IPython has counted further already: `In` has the cells that began.
+    """
+    before = shell.execution_count
+    shell.execution_count = len(shell.user_ns["In"]) - 1
+    try:
+        return shell.run_cell(cell if cell.startswith("%%") else f"# %%tracer {line}\n{cell}")
+    finally:
+        shell.execution_count = before
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise RecordingError(f"{message}; give {USAGE}")
+
+
+def _parser() -> ArgumentParser:
+    """Takes the options of tracer.record, as `tracer record` spells them; only those that are given."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("file", nargs="?")
+    for option in options_of("python"):
+        how: dict[str, Any] = {"type": type(option.default)}
+        if isinstance(option.default, bool):
+            how = {"action": BooleanOptionalAction}
+        elif option.default in (None, ()):
+            how = {"action": "append"} if option.default == () else {}
+        parser.add_argument("--" + option.name.replace("_", "-"), default=option.default, **how)
+    return parser

@@ -15,16 +15,16 @@ from tracer.analysis import links, ranges, trees
 from tracer.analysis.groups import GROUPS, SORTS
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import step_times
-from tracer.interactive.shown import Markdown, Text
+from tracer.interactive.shown import Markdown, Page, Table, Text
+from tracer.report.flat import flat_lines
 from tracer.report.tree import group_line, plain, title_line, tree_lines
 
-MOST_HOPS = 300_000
-"""The most hops that a notebook shows as a page: more would take seconds"""
-_HEIGHT = 720  # pixels of the page in a cell
+_SHOWN = 8
+"""Rows of each table of a trace that a notebook shows"""
 
 
 class Trace(reader.Trace):
-    """tracer.trace.Trace, with `tree`, `flat`, `steps_table` and `report`; a notebook shows it as a page."""
+    """tracer.trace.Trace, with `tree`, `flat`, `steps_table`, `report` and `page`."""
 
     def tree(self, *, step: int | None = None, depth: int | None = None, limit: int = 60) -> Text:
         """The dispatch tree, as `tracer tree` prints it: at most `limit` lines (0: all), `depth` levels.
@@ -57,16 +57,21 @@ class Trace(reader.Trace):
             lines.append(f"Shown: {len(cut):,} of {len(nodes):,} lines. More: limit=0.")
         return Text("\n".join(lines))
 
-    def flat(self, by: str = "hop", sort: str = "self") -> pl.DataFrame:
+    def flat(self, by: str = "hop", sort: str = "self", limit: int = 40) -> Table:
         """A row per op, key and kernel function, or per `by`: op, key, source, module, kernel or range.
 
         Columns are those of tracer.analysis.flat.flat_table. `sort`: by self, total, calls, hops or median.
-        Raises ValueError for another `by` or `sort`.
+        It is shown as `tracer top` shows it, at most `limit` rows (0: all). Raises ValueError for another
+        `by` or `sort`.
         """
         for name, value, known in (("by", by, [*GROUPS]), ("sort", sort, [*SORTS])):
             if value not in known:
                 raise ValueError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
-        return flat_tables.ranked(flat_tables.flat_table(self, by=by), sort)
+        table = flat_tables.ranked(flat_tables.flat_table(self, by=by), sort)
+        lines = [plain(line) for line in flat_lines(table, by, limit=limit, sources=SourceLines.of(self))]
+        if limit and len(table) > limit:
+            lines.append(f"Shown: {limit:,} of {len(table):,} rows. More: limit=0.")
+        return Table.of(table, "\n".join(lines))
 
     def steps_table(self) -> pl.DataFrame:
         """Where the wall time of each step went, in ns: see tracer.analysis.step_times.step_times."""
@@ -86,17 +91,21 @@ class Trace(reader.Trace):
                 raise ValueError(f"{name!r} is not a section; choose {', '.join(NAMED)}")
         return Markdown(render(Reading(self, Path(self.path).name, sections=sections)))
 
-    def _repr_html_(self) -> str:
-        """The page of `tracer report --html`, or for a large trace its verdict."""
-        name = html.escape(Path(self.path).name)
-        if len(self.hops) > MOST_HOPS:
-            verdict = html.escape(str(self.certificate["verdict"]))
-            return f"<p><b>{name}</b>: {verdict}. Its page: <code>tracer report --html {name}</code></p>"
+    def page(self) -> Page:
+        """The page of `tracer report --html`: some hundred KB, in a notebook as in a file."""
         from tracer.report.html.page import render_html  # Jinja and the sections take a tenth of a second
         from tracer.report.reading import Reading
 
-        page = html.escape(render_html(Reading(self, Path(self.path).name)))
-        return f'<iframe srcdoc="{page}" style="width:100%;height:{_HEIGHT}px;border:0"></iframe>'
+        return Page(render_html(Reading(self, Path(self.path).name)))
+
+    def _repr_html_(self) -> str:
+        """Its verdict, and the lines and ops that took the time: some KB."""
+        name, verdict = html.escape(Path(self.path).name), html.escape(str(self.certificate["verdict"]))
+        tables = [self.flat(by, limit=_SHOWN)._repr_html_() for by in ("source", "op")]
+        more = (
+            "More: <code>.tree()</code>, <code>.flat()</code>, <code>.report()</code>, <code>.page()</code>"
+        )
+        return f"<p><b>{name}</b>: {verdict}</p>{''.join(tables)}<p>{more}</p>"
 
 
 def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:

@@ -188,7 +188,7 @@ def test_what_is_not_installed_is_named(folder: Path) -> None:
 
 
 def test_help_has_examples() -> None:
-    run = fleet(ROOT, "--help")
+    run = fleet(ROOT, "--help-all")
     assert "tracer fleet job/" in run.stdout
     assert "OUT/part/job=J/host=H/rank=R/TABLE.parquet" in run.stdout
 

@@ -56,7 +56,7 @@ def completed(command: str, option: str, begun: str = "") -> list[str]:
 def test_help_lists_the_values_and_shells_complete_them(name: str) -> None:
     command, option = name.split()
     values = LISTED[name]
-    assert f"{option} {'|'.join(values)}" in tracer(command, "--help").stdout
+    assert f"{option} {'|'.join(values)}" in tracer(command, "--help-all").stdout
     assert completed(command, option) == list(values)
     assert completed(command, option, values[0][:2]) == [v for v in values if v.startswith(values[0][:2])]
 

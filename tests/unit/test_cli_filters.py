@@ -88,9 +88,10 @@ def test_the_longest_lines_come_first() -> None:
     [
         (["--module", "encodr"], 1, "no module matches 'encodr'; did you mean encoder"),
         (["--exclude", "nosuch"], 1, "no op matches 'nosuch'"),
-        (["--source", "train.py:20-30"], 1, "no source matches 'train.py:20-30'"),
+        (["--source", "train.py:20-30"], 1, "no op is at train.py:20-30; the nearest lines of train.py: "),
         (["--min-time", "1s"], 1, "no hop meets all of these conditions"),
-        (["--min-time", "soon"], 2, "--min-time soon: give a time, e.g. 100us or 1.5ms"),
+        (["--min-time", "soon"], 2, "--min-time soon: give a time with its unit, e.g. 100us or 1.5ms"),
+        (["--min-time", "3"], 2, "--min-time 3: give a time with its unit, e.g. 3us or 3ms"),
         (["--sort", "total"], 2, "--sort total: choose order or time"),
     ],
 )

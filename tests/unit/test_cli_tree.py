@@ -200,10 +200,9 @@ def test_what_is_left_out_is_said(folder: Path) -> None:
         (["--op", "aten::mn"], "no op matches 'aten::mn'; did you mean aten::mm"),
         (["--op", "zzzz"], "no op matches 'zzzz'; this trace has aten::"),
         (["--key", "CUDA"], "no key matches 'CUDA'; did you mean CPU?"),
-        (
-            ["--source", "trian.py"],
-            "no source matches 'trian.py'; this trace has /home/user/project/train.py:41",
-        ),
+        (["--source", "trian.py"], "no source matches 'trian.py'; did you mean train.py?"),
+        (["--source", "train.py:43"], "no op is at train.py:43; the nearest lines of train.py: 41, 42"),
+        (["--source", "xyz.c:3"], "no source matches 'xyz.c:3'; this trace has train.py\n"),
         (["--thread", "7"], "no thread matches '7'; this trace has 100, 101"),
         (["--op", "neg", "--key", "AutogradCPU"], "no hop meets all of these conditions"),
     ],
@@ -214,6 +213,24 @@ def test_nothing_found_says_what_there_is(folder: Path, filters: list[str], word
     assert result.stdout == ""
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_the_most_frequent_are_named_first(folder: Path) -> None:
+    said = tracer("tree", "run.trace", "--op", "zzzz").stderr
+    assert "this trace has aten::mm, aten::empty.memory_format, aten::matmul, aten::add.Tensor, " in said
+
+
+def test_sql_without_a_file_asks_the_newest_trace(folder: Path) -> None:
+    query = "select count(*) as n from hops"
+    assert tracer("sql", query).stdout == tracer("sql", "run.trace", query).stdout
+    assert tracer("sql", query).stderr == "tracer: reading run.trace, the newest trace here\n"
+    for words, said in (
+        (["run.trace"], 'give a query for run.trace, e.g. tracer sql run.trace ".schema"'),
+        (["gone.trace"], 'give a query for gone.trace, e.g. tracer sql gone.trace ".schema"'),
+        (["run.trace", "select", "1"], "1: give one query, in quotation marks, after the trace"),
+    ):
+        result = tracer("sql", *words)
+        assert (result.exit_code, result.stderr) == (2, f"tracer: {said}\n")
 
 
 def test_without_file_the_newest_trace_is_taken_and_named(folder: Path) -> None:
@@ -291,6 +308,8 @@ def test_report_to_an_impossible_place(folder: Path, output: str) -> None:
     result = tracer("report", "run.trace", "-o", output)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
+    pdf = "tracer: out.pdf: a report is markdown or HTML; give a file that ends in .md or .html\n"
+    assert (result.stderr == pdf) == (output == "out.pdf")
 
 
 class Terminal(io.StringIO):

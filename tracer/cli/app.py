@@ -21,6 +21,7 @@ from tracer.cli.explain import explain
 from tracer.cli.export import export
 from tracer.cli.fleet import fleet
 from tracer.cli.groups import GROUPS, Grouped
+from tracer.cli.help import Command
 from tracer.cli.ledger import ledger
 from tracer.cli.lock import lock
 from tracer.cli.memory import memory
@@ -46,29 +47,29 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(context_settings=CONTEXT)(record)
-app.command()(attach)
-app.command()(detach)
-app.command()(tree)
-app.command()(top)
-app.command()(steps)
-app.command()(memory)
-app.command()(watch)
-app.command()(report)
+app.command(cls=Command, context_settings=CONTEXT)(record)
+app.command(cls=Command)(attach)
+app.command(cls=Command)(detach)
+app.command(cls=Command)(tree)
+app.command(cls=Command)(top)
+app.command(cls=Command)(steps)
+app.command(cls=Command)(memory)
+app.command(cls=Command)(watch)
+app.command(cls=Command)(report)
 app.command(cls=TakesSeveral)(diff)
-app.command()(fleet)
-app.command()(ledger)
-app.command()(advise)
-app.command()(lock)
-app.command()(replay)
-app.command()(sql)
-app.command()(certificate)
-app.command()(pack)
-app.command()(explain)
-app.command()(doctor)
-app.command()(export)
-app.command(context_settings=compare.CONTEXT)(compare.compare)
-app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
+app.command(cls=Command)(fleet)
+app.command(cls=Command)(ledger)
+app.command(cls=Command)(advise)
+app.command(cls=Command)(lock)
+app.command(cls=Command)(replay)
+app.command(cls=Command)(sql)
+app.command(cls=Command)(certificate)
+app.command(cls=Command)(pack)
+app.command(cls=Command)(explain)
+app.command(cls=Command)(doctor)
+app.command(cls=Command)(export)
+app.command(cls=Command, context_settings=compare.CONTEXT)(compare.compare)
+app.command(cls=Command, context_settings=gdb.CONTEXT)(gdb.gdb)
 
 
 _READ_TABLES = {*GROUPS["Look"], *GROUPS["Compare runs"], *GROUPS["Jobs"], "export"}

@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from tracer.attach.ticket import Ticket
 
 _STEM = 200  # bytes of the name of a script in that of its trace
-Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="The number of the process: pgrep -a python.")]
+Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="The process: pgrep -a python.")]
 Patience = Annotated[
     float,
     typer.Option(
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="Give up if the main thread of the process runs no Python for so long, or if the process then "
-        "gives no answer for so long. gdb has as long to attach, but at least 5 s and at most 30 s.",
+        help="Give up if the process does not answer for so long.",
     ),
 ]
 
@@ -46,8 +45,7 @@ def attach(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the trace to FILE, or into the folder DIR/ (default: SCRIPT.NNNN.trace, in the "
-            "current folder). %r: rank of the process, %p: PID, %h: host, %%: percent sign.",
+            help="The trace (default: SCRIPT.NNNN.trace), or DIR/. %r: rank, %p: PID, %h: host.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
@@ -60,29 +58,28 @@ def attach(
         typer.Option(
             metavar="N",
             min=1,
-            help="Record the next N whole steps, then detach. A step ends at tracer.step(); if the script "
-            "never calls it, at the optimizer's step().",
+            help="Record the next N whole steps, then detach.",
         ),
     ] = None,
     timeout: Patience = 60.0,
     **given: Any,
 ) -> None:
-    """Record a running job that was started without tracer, and leave it as it was.
+    """Record a running job that was started without tracer.
 
-    The job is stopped for some milliseconds by gdb; from Python 3.14 on no gdb
-    is needed. Its results stay the same, and tracer prints nothing into its output.
-    With --seconds or --steps this command waits and ends the recording; Ctrl-C ends
-    it earlier. Without them it returns at once, and tracer detach ends the recording.
-
-    The job must run the Python and the torch that this tracer is built for. You must be
-    allowed to trace it: as its user, with kernel.yama.ptrace_scope 0, or as root.
+    gdb stops the job for some milliseconds (from Python 3.14 on no gdb is needed).
+    Its results stay the same. With --seconds or --steps this command waits and ends
+    the recording. Without them tracer detach ends it.
 
     \b
     Examples:
       tracer attach 4711 --seconds 10
       tracer attach 4711 --steps 3 -o slow.trace
-      tracer attach 4711 --max-size 256M
       tracer detach 4711
+    \f
+    The job must run the Python and the torch that this tracer is built for. You must
+    be allowed to trace it: as its user, with kernel.yama.ptrace_scope 0, or as root.
+    A process that runs no Python for SECONDS does not answer. gdb has as long to
+    attach, but at least 5 s and at most 30 s.
     """
     exclusive(seconds=seconds, steps=steps)
     try:

@@ -17,6 +17,7 @@ from tracer.analysis.source_files import read_from
 from tracer.base.progress import listening, portion
 from tracer.base.visible import visible
 from tracer.cli.completion import traces
+from tracer.cli.help import MORE
 from tracer.cli.pager import paged
 
 if TYPE_CHECKING:
@@ -56,8 +57,9 @@ SourceFrom = Annotated[
         "--source-from",
         metavar="DIR",
         callback=_read_sources,
-        help="Read the text of source lines that the trace lacks from files in DIR. Default: only for your "
-        "own recordings on this machine, from the folder where they ran.",
+        help="Read the text of lines that the trace lacks from DIR. Default: the folder of the run, if you "
+        "recorded it on this machine.",
+        rich_help_panel=MORE,
     ),
 ]
 """An option of each command that shows source lines"""
@@ -101,10 +103,16 @@ def exclusive(**given: object) -> None:
 
 
 PeakBandwidth = Annotated[
-    float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
+    float | None,
+    typer.Option(
+        metavar="GB/s", min=0, help="Compare kernels with this memory bandwidth.", rich_help_panel=MORE
+    ),
 ]
 PeakFlops = Annotated[
-    float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
+    float | None,
+    typer.Option(
+        metavar="TFLOP/s", min=0, help="Compare kernels with this compute rate.", rich_help_panel=MORE
+    ),
 ]
 
 TraceFile = Annotated[

@@ -14,6 +14,7 @@ import typer
 
 from tracer.cli.common import USAGE, PeakBandwidth, PeakFlops, exclusive, fail, progress, say, writing
 from tracer.cli.documents import AsJson, print_json, prints_to_stderr
+from tracer.cli.help import MORE
 from tracer.cli.output import check_output, write_output, write_pictures
 from tracer.cli.tune import FAMILIES, tune_overrides
 
@@ -48,18 +49,18 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="Overrides, e.g. mm,cat or FILE.py:FUNCTION (default for built-in cases: their own).",
+            help="Overrides: mm,cat, FILE.py:FUNCTION.",
         ),
     ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="Only the built-in cases whose name contains TEXT. Repeatable."),
+        typer.Option(metavar="TEXT", help="Only cases whose name contains TEXT. Repeatable."),
     ] = None,
     tune: Annotated[
         bool,
         typer.Option(
             "--tune",
-            help="Measure on this GPU where the built-in overrides win; their mode auto then uses it.",
+            help="Measure for mode auto where overrides win here.",
         ),
     ] = False,
     pairs: Annotated[
@@ -67,7 +68,8 @@ def compare(
         typer.Option(
             metavar="N",
             min=2,
-            help="Pairs of samples (stock, override) per built-in case (default 50; --tune 25).",
+            help="Pairs of samples (stock, override) per case (default 50; --tune 25).",
+            rich_help_panel=MORE,
         ),
     ] = None,
     seconds: Annotated[
@@ -75,7 +77,8 @@ def compare(
         typer.Option(
             metavar="S",
             min=0,
-            help="Take fewer pairs if a built-in case would exceed S seconds (default 60; --tune 0.5).",
+            help="Seconds per case, at most (default 60; --tune 0.5).",
+            rich_help_panel=MORE,
         ),
     ] = None,
     repeats: Annotated[
@@ -83,13 +86,13 @@ def compare(
         typer.Option(
             metavar="N",
             min=1,
-            help="Run a script N times on each side, in turns (default 3; --quick 1).",
+            help="Run SCRIPT N times a side (default 3; --quick 1).",
         ),
     ] = None,
     peak_bandwidth: PeakBandwidth = None,
     peak_flops: PeakFlops = None,
     details: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Show N built-in cases one by one (default: all).")
+        int | None, typer.Option(metavar="N", min=0, help="Show N cases one by one (default: all).")
     ] = None,
     output: Annotated[
         Path | None,
@@ -97,47 +100,46 @@ def compare(
             "--output",
             "-o",
             metavar="OUT",
-            help="Write the report to OUT.md instead of stdout; with --tune, the measurements to OUT.json.",
+            help="Write to OUT.md (--tune: OUT.json).",
         ),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Fewer pairs of the built-in cases, and fewer trials: a first look."),
+        typer.Option("--quick", help="Fewer pairs and trials: a first look."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare PyTorch's kernels with overrides, and report in markdown.
+    """Compare PyTorch's kernels with overrides, in markdown.
 
-    An override is a kernel function that replaces PyTorch's own ("stock") kernel
-    for one operator. The report shows, for each built-in case or each op of SCRIPT
-    that an override computed: both dispatch chains side by side, times with their
-    spread, errors against float64, memory, the device's limit, and the calls that
-    the override handed over to stock. Overrides compute every call that they can
-    (mode force). Trials follow, small calls of twenty kinds: layouts, dtypes, errors,
-    shared memory, threads, gradients; the override must do as stock does. Of SCRIPT
-    its own calls are tried so, too. Several
-    overrides for one operator are compared one by one, with a summary. Options may
-    follow SCRIPT; everything after -- goes to the script. SCRIPT runs once more for the
-    arguments of its calls, which are then made again alone. The exit status is 1 if a
-    result is wrong, or if SCRIPT writes something else to stdout than with stock.
+    An override is your kernel function in place of PyTorch's ("stock"). For each
+    built-in case, or each op of SCRIPT that it computed, you see both dispatch
+    chains, times with their spread, errors against float64, memory and the device's
+    limit. Small calls of twenty kinds follow, in which it must do as stock does.
 
-    --tune measures a list of its own, for some minutes: GPU time in
-    CUDA graphs with cold caches, and wall time. Mode auto then uses an override for
-    calls of these sizes only if its GPU time is not longer than stock's and its
-    wall time is shorter with its whole 95 % interval. The measurements go into a
-    file below ~/.cache/tracer, and are used on this GPU with this torch and this
-    build of tracer only.
+    The exit status is 1 if a result is wrong, or if SCRIPT prints something else.
 
     \b
     Examples:
       tracer compare mm
-      tracer compare gru --case T1 --case bf16 -o compare_gru.md
-      tracer compare mm --override my_kernels.py:my_mm
       tracer compare mm --override my_kernels.py:my_mm --quick
-      tracer compare mm --override my_kernels.py:my_mm --json | jq '.comparisons[].cases[]'
-      tracer compare mm --override a.py:first --override a.py:second -o mm.md
       tracer compare --override mm,cat train.py --epochs 1
+    \f
+    Overrides compute every call that they can (mode force). Several overrides for
+    one operator are compared one by one, with a summary. SCRIPT runs once more for
+    the arguments of its calls, which are then made again alone. Options may follow
+    SCRIPT; everything after -- goes to the script.
+
+    --tune measures for some minutes: GPU time in CUDA graphs with cold caches, and
+    wall time. Mode auto then uses an override for calls of these sizes only if it
+    is faster in both. The measurements go into a file below ~/.cache/tracer, for
+    this GPU, this torch and this build of tracer.
+
+    \b
+    More examples:
+      tracer compare gru --case T1 --case bf16 -o compare_gru.md
+      tracer compare mm --override a.py:mm --json | jq '.comparisons[].cases[]'
+      tracer compare mm --override a.py:first --override a.py:second -o mm.md
       tracer compare --tune
       tracer compare --tune mm gru --case 8x1536 --case T32
     """

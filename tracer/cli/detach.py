@@ -9,10 +9,10 @@ from tracer.cli.common import USAGE, fail, progress, say
 
 
 def detach(pid: Pid, timeout: Patience = 60.0) -> None:
-    """End the recording that tracer attach began in a job, and finish its trace.
+    """End the recording that tracer attach began.
 
-    The job continues as if tracer had never attached: each entry of the dispatch table
-    is as it was, and the extension stays loaded but does nothing.
+    The job continues as if tracer had never attached: each entry of the dispatch
+    table is as it was, and the extension stays loaded but does nothing.
 
     \b
     Examples:

@@ -37,63 +37,61 @@ _ROWS = ("line", "op", "module")
 def diff(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="The traces of two runs.", metavar="BEFORE AFTER", autocompletion=traces),
+        typer.Argument(metavar="BEFORE AFTER", autocompletion=traces),
     ] = None,
     before: Annotated[
         list[Path] | None,
         typer.Option(
             "--before",
             metavar="TRACE ...",
-            help="Traces of the runs before the change.",
+            help="Runs before the change.",
             autocompletion=traces,
         ),
     ] = None,
     after: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--after", metavar="TRACE ...", help="Traces of the runs after the change.", autocompletion=traces
-        ),
+        typer.Option("--after", metavar="TRACE ...", help="Runs after the change.", autocompletion=traces),
     ] = None,
-    by: Annotated[str, one_of("--by", _ROWS, "Show times by this.")] = "line",
+    by: Annotated[str, one_of("--by", _ROWS, "Make a row of each.")] = "line",
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show at most N changes and N rows (default 10); 0: all.")
+        int, typer.Option(metavar="N", min=0, help="Show at most N changes and N rows; 0: all.")
     ] = 10,
     fail_over: Annotated[
         str | None,
-        typer.Option(
-            metavar="PERCENT", help="Exit status 1 only if a step is slower by more than PERCENT, e.g. 10%."
-        ),
+        typer.Option(metavar="PERCENT", help="Exit status 1 only if a step is slower by more."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="Write OUT.md or OUT.html instead of the text."),
+        typer.Option("--output", "-o", metavar="OUT", help="Write to OUT.md or OUT.html."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
-    """Show what changed between two recordings, or several a side: structure, inputs, settings and times.
+    """Show what changed between recordings, in structure and times.
 
-    Op calls are the same if their line (by its text), operator and direction (forward or
-    backward) are; a line that was edited is found by its nn.Module, or if its text is
-    similar. Of those that changed, the chain of hops, library calls and kernels is shown
-    as a diff, in the order in which they ran; changes with one likely cause are one entry.
-    If both runs recorded --values hash, the first op call whose result differs is shown,
-    and the first NaN.
+    Op calls are matched by the text of their line, operator and direction. Of those
+    that changed you see the chain of hops, library calls and kernels as a diff.
 
-    Times are medians of the steady steps, or of whole runs if there are no steps. With two
-    or more runs a side, a time changed if the sides differ by more than runs of one side
-    do. With one, it changed if the 95 % interval over steps is beyond what unchanged lines
-    show: if these are all slower by one factor, it is the machine.
+    Times are medians of the steady steps. With two or more runs a side, a time
+    changed if the sides differ by more than runs of one side do. With one, it
+    changed if it moved beyond what unchanged lines show.
 
-    The exit status is 0 if the structure is the same and 1 if not. With --fail-over it is 1
-    only if a step became slower by more than that by this rule; give it two runs a side.
+    The exit status is 1 if the structure changed. With --fail-over it is 1 only if a
+    step became slower by more than that.
 
     \b
     Examples:
       tracer diff before.trace after.trace
       tracer diff --before a1.trace a2.trace --after b1.trace b2.trace
       tracer diff --before main*.trace --after branch*.trace --fail-over 10%
+    \f
+    A line that was edited is found by its nn.Module, or if its text is similar. If
+    both runs recorded --values hash, you see the first op call whose result differs,
+    and the first NaN. Changes with one likely cause are one entry.
+
+    \b
+    More examples:
       tracer diff before.trace after.trace --by module
       tracer diff before.trace after.trace -o diff.html
       tracer diff before.trace after.trace --json | jq .causes

@@ -27,17 +27,15 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether this Python can record here, and say what to do if not.
+    """Check whether this Python can record here, and how to mend it.
 
     One line per check: ok, note (recording works, something else is missing) or
-    problem (tracer cannot record). Doctor really records one matmul, in a
-    temporary folder that it removes; this takes a few seconds. The exit status
-    is 1 if there is a problem.
+    problem (tracer cannot record). Doctor records one matmul in a temporary folder;
+    this takes a few seconds. The exit status is 1 if there is a problem.
 
     \b
     Examples:
       tracer doctor
-      tracer doctor --cuda
       tracer doctor | grep -v '^ok'
       tracer doctor --json | jq '.findings[] | select(.state == "problem")'
     """

@@ -13,7 +13,7 @@ import typer
 
 from tracer.cli.common import writing
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document. Times are in nanoseconds.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def print_json(document: dict[str, Any], default: Callable[[Any], Any] | None = None) -> None:

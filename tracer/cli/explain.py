@@ -29,7 +29,7 @@ def explain(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Also show what ran in this trace, and what it called.",
+            help="Also show what ran in this trace.",
             autocompletion=traces,
         ),
     ] = None,
@@ -37,40 +37,32 @@ def explain(
         int | None,
         typer.Option(
             metavar="ID",
-            help="Show why this hop of the trace ran its kernel. tracer tree --ids shows the ids.",
+            help="Show why this hop ran its kernel (tracer tree --ids).",
         ),
     ] = None,
     every_key: Annotated[bool, typer.Option("--keys", help="Show one line per dispatch key.")] = False,
     modules: Annotated[
         list[str] | None,
-        typer.Option(
-            "--import", metavar="MODULE", help="Import MODULE first, e.g. because it registers operators."
-        ),
+        typer.Option("--import", metavar="MODULE", help="Import MODULE first: it registers the operator."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what an operator is in the torch that is installed here.
 
-    You see its schema and tags, its entry in native_functions.yaml and its
-    derivative formula. Its dispatch table shows for each key the kernel function,
-    where it was registered, and which rule chose it; keys that share a
-    registration share a line. With --from you also see how often each key ran in
-    a trace, the names of the kernel functions, and which ops a call called; overloads
-    that did not run are left out. With --hop you see why one hop ran its kernel: the
-    keys of its arguments, what the thread added and hid (in a trace that was recorded
-    with --why), and the key that would have been next.
+    You see its schema, tags, entry in native_functions.yaml and derivative formula,
+    and for each dispatch key the kernel function, where it was registered, and which
+    rule chose it. Without an overload you see all of them; "aten::" may be omitted.
 
-    Without an overload you see all of them; ".default" is the one without a name.
-    You may omit "aten::".
+    With --from you also see how often each key ran in a trace, and which ops a call
+    called. With --hop you see why one hop ran its kernel: the keys of its arguments,
+    those that the thread added and hid (recorded with --why), and the next key.
 
     \b
     Examples:
-      tracer explain aten::mm.default
       tracer explain add.Tensor
       tracer explain linear --from run.trace
       tracer explain linear --from run.trace --hop 21
       tracer explain torchvision::nms --import torchvision
-      tracer explain add.Tensor --json | jq '.operators[0].keys'
     """
     from tracer.base.visible import visible
     from tracer.dispatch.report import explain_lines

@@ -45,9 +45,7 @@ def export(
     ] = None,
     by: Annotated[
         str | None,
-        one_of(
-            "--by", ("line", "module"), "speedscope: ops below the Python line or modules that called them."
-        ),
+        one_of("--by", ("line", "module"), "speedscope: ops below lines or modules."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     op: Op = None,
@@ -62,26 +60,18 @@ def export(
     """Write a trace in the format of another tool.
 
     \b
-    perfetto    a timeline for https://ui.perfetto.dev: threads and GPU streams,
-                nested hops, arrows from calls to kernels and from forward to
-                backward; FILE.pftrace, of any size
-    chrome      the same in Chrome's JSON, up to 2 million events;
-                FILE.chrome.json
+    perfetto    a timeline for https://ui.perfetto.dev; FILE.pftrace, of any size
+    chrome      the same in Chrome's JSON, up to 2 M events; FILE.chrome.json
     parquet     one file per table, in the folder FILE.parquet
-    speedscope  a flame graph of hops by self time, one per thread, for
-                https://www.speedscope.app; FILE.speedscope.json
-    svg         a picture for a slide: the path that took the most time among the
-                hops that match, from the Python line to the kernel; FILE.svg
+    speedscope  a flame graph for https://speedscope.app; FILE.speedscope.json
+    svg         a picture of the slowest path of the hops that match; FILE.svg
 
-    OUT is compressed if its name ends in .gz. Times count from the start of the
-    recording.
+    OUT is compressed if its name ends in .gz.
 
     \b
     Examples:
       tracer export --to perfetto
       tracer export run.trace --to chrome -o run.json.gz
-      tracer export run.trace --to parquet --force
-      tracer export run.trace.xz --to speedscope
       tracer export run.trace --to speedscope --by line
       tracer export run.trace --to svg --op matmul
     """

@@ -11,6 +11,7 @@ import typer
 from tracer.analysis.groups import GROUPS, SORTS
 from tracer.cli.common import one_of
 from tracer.cli.completion import traces
+from tracer.cli.help import MORE
 from tracer.cli.selection import Selection, nanoseconds
 
 File = Annotated[
@@ -21,35 +22,37 @@ File = Annotated[
         autocompletion=traces,
     ),
 ]
-Rank = Annotated[int | None, typer.Option(metavar="N", min=0, help="Of the folder of a job: show this rank.")]
+Rank = Annotated[int | None, typer.Option(metavar="N", min=0, help="Show this rank of the folder of a job.")]
 Op = Annotated[
     str | None, typer.Option(metavar="PATTERN", help="Only these ops: mm, aten::add.*, aten::*mm*.")
 ]
 Key = Annotated[str | None, typer.Option(metavar="PATTERN", help="Only these dispatch keys: CPU, Autograd*.")]
 Source = Annotated[
     str | None,
-    typer.Option(metavar="FILE[:LINES]", help="Only calls from this file or lines: a.py:7, a.py:7-9,12."),
+    typer.Option(metavar="FILE[:LINES]", help="Only this file or these lines: a.py:7-9,12."),
 ]
 Module = Annotated[
-    str | None, typer.Option(metavar="PATTERN", help="Only these modules: encoder, layers.*.attention.")
+    str | None, typer.Option(metavar="PATTERN", help="Only these modules: encoder, layers.*.attn.")
 ]
 Exclude = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Leave out these ops. Repeatable.")
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Leave out these ops. Repeatable.", rich_help_panel=MORE),
 ]
 MinTime = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only hops that took at least TIME: 100us, 1.5ms.")
+    str | None, typer.Option(metavar="TIME", help="Only hops of at least TIME: 100us, 1.5ms.")
 ]
 Thread = Annotated[
-    str | None, typer.Option("--thread", metavar="THREAD", help="Only this thread: number or name.")
+    str | None,
+    typer.Option(
+        "--thread", metavar="THREAD", help="Only this thread: number or name.", rich_help_panel=MORE
+    ),
 ]
 Depth = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Only N levels of hops; 1: outermost ones.")
 ]
-Step = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Only this step; only its part of the file is read.")
-]
+Step = Annotated[int | None, typer.Option(metavar="N", min=0, help="Only this step; the rest is not read.")]
 Limit = Annotated[int, typer.Option(metavar="N", min=0, help="Show at most N lines; 0: all.")]
-By = Annotated[str, one_of("--by", GROUPS, "Group the hops by this.")]
+By = Annotated[str, one_of("--by", GROUPS, "Make a row of each.")]
 Sort = Annotated[str, one_of("--sort", SORTS, "Sort by this, largest first.")]
 
 

@@ -11,6 +11,7 @@ import typer
 
 from tracer.cli.common import USAGE, fail, one_of, progress, say, writing
 from tracer.cli.documents import AsJson, print_json
+from tracer.cli.help import MORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ def fleet(
         one_of(
             "--engine",
             ("processes", "ray"),
-            "What reads traces. processes: this machine.",
+            "Who reads traces: this machine, or a Ray cluster.",
         ),
     ] = "processes",
     jobs: Annotated[
@@ -46,44 +47,42 @@ def fleet(
         typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes (default: one per processor)."),
     ] = None,
     job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the job (default: a trace's folder).")
+        str | None, typer.Option(metavar="NAME", help="Name of the job (default: that of the folder).")
     ] = None,
     scratch: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where copies of remote traces go (default: the temporary folder)."),
+        typer.Option(metavar="DIR", help="Where copies of remote traces go.", rich_help_panel=MORE),
     ] = None,
     rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=1, help="Maximum rows per table of the report.")
+        int, typer.Option("--rows", metavar="N", min=1, help="Rows per table of the report.")
     ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Merge the traces of many ranks into tables and one report.
 
-    Each trace is read once, alone, and becomes small Parquet files:
-    OUT/part/job=J/host=H/rank=R/TABLE.parquet. They are merged into OUT/TABLE.parquet
-    and OUT/report.md: incomplete ranks first, who came last and why, which ranks are
-    slow, what differs between ranks, and the ops of all ranks. A trace that cannot be
-    read is one line and one row.
+    Each trace is read once and becomes small Parquet files below OUT/part, which are
+    merged into OUT/TABLE.parquet and OUT/report.md: incomplete ranks first, who came
+    last and why, which ranks are slow, what differs between ranks. Run it again with
+    more traces: only new and changed ones are read.
 
-    \b
-    Run it again with more traces, or after it was stopped: a trace whose parts are
-    in OUT, and that did not change, is not read again. Parts stay when their traces are
-    deleted.
-    URLs (s3://, gs://, ...) need fsspec and the package of their protocol. Such a trace
-    is copied to DIR, and its copy is deleted after it was read.
-    With --engine ray a Ray cluster reads the traces: the one that runs here or that
-    RAY_ADDRESS names, else a new one on this machine. Each node needs tracer, and must
-    see the traces under the same paths.
-    Exit status 1: a trace could not be read.
+    Exit status 1 if a trace could not be read.
 
     \b
     Examples:
       tracer fleet job/
       tracer fleet run1/ run2/ -o compared -j 4
       tracer fleet 's3://bucket/job/*.trace' --scratch /local/tmp
-      tracer fleet /lustre/job/ --engine ray
-      tracer fleet -o fleet
       tracer fleet job/ --json | jq '.late[0]'
+    \f
+    The files are OUT/part/job=J/host=H/rank=R/TABLE.parquet. They stay when their
+    traces are deleted. tracer fleet -o OUT merges them again.
+
+    URLs (s3://, gs://, ...) need fsspec and the package of their protocol. Such a
+    trace is copied to DIR, and the copy is deleted after it was read.
+
+    With --engine ray a Ray cluster reads the traces: the one that runs here or that
+    RAY_ADDRESS names, else a new one on this machine. Each node needs tracer, and
+    must see the traces under the same paths.
     """
     if scratch is not None and not scratch.is_dir():
         fail(f"--scratch {scratch} is not a folder; create it first", USAGE)

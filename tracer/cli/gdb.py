@@ -14,6 +14,7 @@ import typer
 
 from tracer.cli.common import USAGE, chosen_trace, fail, say, writing
 from tracer.cli.completion import traces
+from tracer.cli.help import MORE
 
 if TYPE_CHECKING:
     from tracer.debugger.again import Site
@@ -33,7 +34,10 @@ def gdb(
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module name.")] = False,
     own_session: Annotated[
-        bool, typer.Option("--session", help="SCRIPT is a session script, i.e. it defines walk(gdb).")
+        bool,
+        typer.Option(
+            "--session", help="SCRIPT is a session script: it defines walk(gdb).", rich_help_panel=MORE
+        ),
     ] = False,
     breaks: Annotated[
         list[str] | None,
@@ -41,21 +45,21 @@ def gdb(
             "--break",
             "-b",
             metavar="SPEC",
-            help="Stop at aten::mm, 'aten::mm [CPU]', a function, or FILE:LINE. Repeatable.",
+            help="Stop at aten::mm, 'aten::mm [CPU]', a function or FILE:LINE. Repeatable.",
         ),
     ] = None,
     at: Annotated[int | None, typer.Option(metavar="N", min=1, help="Stop only at the N-th hit.")] = None,
     when: Annotated[
         str | None,
-        typer.Option(
-            metavar="EXPR", help="Stop only if EXPR holds: shape(0)[0] > 128 or dtype(1) == 'float16'."
-        ),
+        typer.Option(metavar="EXPR", help="Stop only if EXPR holds: shape(0)[0] > 128."),
     ] = None,
     limit: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="At most N op calls, or hits, per breakpoint; 0: all."),
+        typer.Option(metavar="N", min=0, help="At most N hits per breakpoint; 0: all."),
     ] = 200,
-    backtrace: Annotated[int, typer.Option(metavar="N", min=1, help="Native frames to keep per stop.")] = 64,
+    backtrace: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Native frames to keep per stop.", rich_help_panel=MORE)
+    ] = 64,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="At the first stop, continue in gdb by hand.")
     ] = False,
@@ -71,27 +75,35 @@ def gdb(
     hop: Annotated[int | None, typer.Option(metavar="ID", help="The id of the hop in TRACE.")] = None,
     overlay: Annotated[
         str | None,
-        typer.Option(
-            metavar="OPS", help="Build the dispatch code of OPS (mm,matmul) with -g, and preload it."
-        ),
+        typer.Option(metavar="OPS", help="Build the dispatch code of OPS with -g, and use it."),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="A PyTorch checkout of this version: also overlay native functions."
+            metavar="DIR", help="A PyTorch checkout: also overlay native functions.", rich_help_panel=MORE
         ),
     ] = None,
     preloads: Annotated[
         list[Path] | None,
         typer.Option(
-            "--preload", metavar="LIB", help="Functions in LIB replace torch's (docs/gdb.md). Repeatable."
+            "--preload",
+            metavar="LIB",
+            help="Functions in LIB replace torch's (docs/gdb.md).",
+            rich_help_panel=MORE,
         ),
     ] = None,
     python: Annotated[
-        str, typer.Option(metavar="PATH", help="The Python that runs SCRIPT; it needs no tracer.")
+        str,
+        typer.Option(
+            metavar="PATH",
+            help="The Python that runs SCRIPT; it needs no tracer.",
+            show_default=False,
+            rich_help_panel=MORE,
+        ),
     ] = sys.executable,
     program: Annotated[
-        str | None, typer.Option("--gdb", metavar="PATH", help="Another gdb, e.g. cuda-gdb.")
+        str | None,
+        typer.Option("--gdb", metavar="PATH", help="Another gdb, e.g. cuda-gdb.", rich_help_panel=MORE),
     ] = None,
     outputs: Annotated[
         list[Path] | None,
@@ -99,32 +111,32 @@ def gdb(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write markdown (FILE.md) or JSON lines (FILE.jsonl) instead of printing. Repeatable.",
+            help="Write to FILE.md or FILE.jsonl. Repeatable.",
         ),
     ] = None,
-    list_sessions: Annotated[
-        bool, typer.Option("--list", help="List the built-in sessions, one line each.")
-    ] = False,
+    list_sessions: Annotated[bool, typer.Option("--list", help="List the built-in sessions.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output files.")] = False,
 ) -> None:
-    """Run SCRIPT under gdb and record each stop along the dispatch path.
+    """Run SCRIPT under gdb and record each stop on the dispatch path.
 
-    For each stop you get the native backtrace with short names, the Python stack,
-    and the tensor arguments (shape, stride, dtype, device, dispatch keys), even
-    without debug information. If there is DWARF, you also get file:line, arguments
-    and locals. Options may follow SCRIPT; everything after -- goes to the script.
-    Ctrl-C goes to the script; a second one ends the session.
+    For each stop you get the native backtrace with short names, the Python stack and
+    the tensor arguments, even without debug information. With DWARF, you also get
+    file:line, arguments and locals. Ctrl-C goes to the script; a second one ends the
+    session. Options may follow SCRIPT; everything after -- goes to the script.
 
     \b
     Examples:
       tracer gdb train.py --break aten::mm
-      tracer gdb train.py --break at::native::matmul --at 3 -o stops.md
       tracer gdb -b 'aten::addmm [CPU]' --when 'shape(1)[0] > 128' train.py
-      tracer gdb -b kernel.cpp:41 -- train.py --epochs 1 -o weights.pt
       tracer gdb -b aten::cat --interactive train.py
+      tracer gdb mm            (a session; tracer gdb --list names the others)
+    \f
+    \b
+    More examples:
+      tracer gdb train.py --break at::native::matmul --at 3 -o stops.md
+      tracer gdb -b kernel.cpp:41 -- train.py --epochs 1 -o weights.pt
       tracer gdb --overlay mm train.py
       tracer gdb --from run.trace --hop 4711
-      tracer gdb mm            (a session; tracer gdb --list names the others)
     """
     from tracer.base.errors import RecordingError
     from tracer.debugger.debugger_errors import DebuggerError

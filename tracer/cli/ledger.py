@@ -30,18 +30,18 @@ def ledger(
     ] = None,
     process: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Show process N (default: the first one that has steps)."),
+        typer.Option(metavar="N", min=0, help="Show process N (default: the first with steps)."),
     ] = None,
     line: Annotated[
         str | None,
-        typer.Option(metavar="FILE:LINE", help="Show only what this Python line called, backward ops too."),
+        typer.Option(metavar="FILE:LINE", help="Only what this line called, backward ops too."),
     ] = None,
     op: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="Show only ops like mm, aten::add.*, and the hops inside them."),
+        typer.Option(metavar="PATTERN", help="Only these ops and the hops inside: aten::add.*."),
     ] = None,
     path: Annotated[
-        bool, typer.Option("--path", help="Show a row for each hop and call of the op or line, as a tree.")
+        bool, typer.Option("--path", help="A row for each hop of the op or line, as a tree.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -50,12 +50,12 @@ def ledger(
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the host's time of a step goes, layer by layer, without tracer's own cost.
+    """Show where the host's time of a step goes, layer by layer.
 
-    A row for each layer: Python between ops, the autograd engine, each dispatch key, kernel
-    functions, library calls, CUDA calls. Each has only its own time, so that the rows add
-    up to the wall time of the step. What recording cost is measured in the recorded process
-    and taken out of the rows; it has a row of its own, and so has what is not explained.
+    A row for each layer: Python between ops, the autograd engine, each dispatch key,
+    kernel functions, library calls, CUDA calls. Each has only its own time, so the
+    rows add up to the wall time of the step. The cost of recording is measured and
+    has a row of its own. So has the time that nothing explains.
 
     \b
     Examples:
@@ -64,7 +64,6 @@ def ledger(
       tracer ledger run.trace --line train.py:41
       tracer ledger run.trace --op aten::linear --path
       tracer ledger run.trace --json | jq .bare_ns
-      tracer ledger run.trace -o ledger.md
     """
     wanted = _steps(step, steps)
     exclusive(line=line, op=op)

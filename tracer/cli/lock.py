@@ -26,33 +26,36 @@ def lock(
     ] = None,
     check: Annotated[
         Path | None,
-        typer.Option(metavar="LOCK", help="Compare FILE with LOCK; exit status 1 if a path differs."),
+        typer.Option(metavar="LOCK", help="Compare FILE with LOCK."),
     ] = None,
     steady: Annotated[
         bool, typer.Option("--steady", help="Leave out warm-up steps, where kernels are still chosen.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show at most N changed lines (default 10); 0: all.")
+        int, typer.Option(metavar="N", min=0, help="Show at most N changed lines; 0: all.")
     ] = 10,
     force: Annotated[bool, typer.Option("--force", help="Overwrite LOCK.")] = False,
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
-    """Write the dispatch paths of a run as a text, or check a run against such a text.
+    """Write a run's dispatch paths as text, or check a run against it.
 
-    A lock has each Python line, the ops that it called, their hops, library calls and
-    families of GPU kernels. It has no times, no addresses and no numbers of lines, so two
-    runs of one program give the same lock, and a review shows what changed.
+    A lock has each Python line, the ops that it called, their hops, library calls
+    and families of GPU kernels. It has no times, no addresses and no numbers of
+    lines: two runs of one program give the same lock.
 
-    With --check the exit status is 0 if each path of the run is in the lock, and the other
-    way round, and 1 if not. To accept what changed, write the lock again.
+    With --check the exit status is 1 if a path is only in the run or only in the
+    lock. To accept what changed, write the lock again.
 
     \b
     Examples:
       tracer lock run.trace -o dispatch.lock
       tracer lock run.trace --check dispatch.lock
-      tracer lock run.trace --check dispatch.lock --json | jq '.changes[].heading'
       tracer lock run.trace -o dispatch.lock --force
+    \f
+    \b
+    More examples:
+      tracer lock run.trace --check dispatch.lock --json | jq '.changes[].heading'
       tracer lock run.trace --steady -o dispatch.lock
     """
     if check is not None and (output is not None or force):

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 HTML = (".html", ".htm")
 
 
-def check_output(output: Path, force: bool, *, html: bool = False) -> None:
+def check_output(output: Path, force: bool, *, html: bool | None = None) -> None:
     """Ends the command if this file cannot be written, or exists and may not be overwritten.
 
-    `html`: an HTML page is written, not markdown.
+    `html`: an HTML page is written, not markdown; None: the command has no page.
     """
     if not html and output.suffix.lower() in (*HTML, ".pdf"):
-        fail(f"{output}: a report is markdown; give a file that ends in .md", USAGE)
+        kinds = ("markdown", ".md") if html is None else ("markdown or HTML", ".md or .html")
+        fail(f"{output}: a report is {kinds[0]}; give a file that ends in {kinds[1]}", USAGE)
     check_place(output, force)
 
 

@@ -44,26 +44,24 @@ def pack(
         bool,
         typer.Option(
             "--redact",
-            help="Keep only what is on a list: no paths, texts or times of day; print the names that stay.",
+            help="Leave out paths, texts and times of day.",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.xz.")] = False,
 ) -> None:
-    """Compress a trace with xz, without loss; or, with --redact, without what tells of you.
+    """Compress a trace with xz; --redact leaves out what is private.
 
-    tracer tree, tracer report and tracer.load() read packed traces directly;
-    xz -d unpacks them. FILE itself is kept.
+    tracer tree, tracer report and tracer.load() read packed traces directly; xz -d
+    unpacks them. FILE itself is kept.
 
     --redact is for a bug report. It writes FILE.redacted.trace.xz and lists what was
     left out, and all names of yours that are still in it.
 
     \b
     Examples:
-      tracer pack
       tracer pack run.trace
       tracer pack run.trace -o /mnt/traces/monday.trace.xz
       tracer pack run.trace --redact
-      tracer report run.trace.xz
     """
     from tracer.report.text import size
     from tracer.trace.bytes import packed

@@ -33,7 +33,7 @@ LEFT_OUT = "left-out"  # the note, in the user's cache folder, that this was alr
 def record(
     script: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments."),
+        typer.Argument(metavar="SCRIPT [ARGS]..."),
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module name, as in python -m.")] = False,
     output: Annotated[
@@ -42,8 +42,8 @@ def record(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the trace to FILE (default: SCRIPT.NNNN.trace, in the current folder). %r is the "
-            "rank, %p the process, %h the host. DIR/ writes one trace a rank into this folder.",
+            help="The trace (default: SCRIPT.NNNN.trace). %r: rank, %p: process, %h: host. DIR/: one "
+            "trace per rank in this folder.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
@@ -52,31 +52,23 @@ def record(
     """Run SCRIPT as python would and record every dispatcher hop.
 
     A hop is one visit to one kernel of PyTorch's dispatcher: a call of an operator,
-    or its redispatch to the next dispatch key. If torch has CUDA, tracer also
-    records CUDA runtime calls and what the GPU ran.
+    or its redispatch to the next dispatch key. With CUDA, tracer also records CUDA
+    calls and what the GPU ran. Put tracer's options before SCRIPT.
 
-    Put tracer's options before SCRIPT; everything after SCRIPT goes to the script.
-
+    \b
     Examples:
-
       tracer record train.py --epochs 1
-
       tracer record -o run.trace --force train.py
-
       tracer record --stack 4 --cuda off train.py
-
-      tracer record --ops 'aten::*mm*' --ops 'aten::linear*' train.py
-
       tracer record --steps 3:6 train.py
-
-      tracer record --max-size 256M server.py
-
-      tracer record --override gru:force --override my_kernels:my_mm train.py
-
-      tracer record -m torch.distributed.run --nproc-per-node 2 train.py
-
       torchrun --nproc-per-node 2 --no-python tracer record -o job/ train.py
-
+    \f
+    \b
+    More examples:
+      tracer record --ops 'aten::*mm*' --ops 'aten::linear*' train.py
+      tracer record --max-size 256M server.py
+      tracer record --override gru:force --override my_kernels:my_mm train.py
+      tracer record -m torch.distributed.run --nproc-per-node 2 train.py
       srun -n 16 tracer record -o job/ train.py
     """
     try:

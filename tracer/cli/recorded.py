@@ -11,6 +11,7 @@ import typer
 
 from tracer.base.errors import RecordingError
 from tracer.cli.common import one_of
+from tracer.cli.help import MORE
 from tracer.recording import naming
 from tracer.recording.options import Option, options_of
 from tracer.recording.ranks import was_restarted
@@ -46,6 +47,7 @@ def _parameter(option: Option) -> Parameter:
     else:
         least, most, _ = option.span or (None, None, "")
         said = typer.Option(name, metavar=option.metavar, min=least, max=most, help=option.text)
+    said.rich_help_panel = MORE if option.rare else None
     return Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, said])
 
 

@@ -25,6 +25,7 @@ from tracer.cli.common import (
     writing,
 )
 from tracer.cli.documents import AsJson, print_json, prints_to_stderr
+from tracer.cli.help import MORE
 from tracer.cli.imports import import_modules
 from tracer.cli.output import check_output, write_output
 
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
 def replay(
     file: TraceFile = None,
     hop: Annotated[
-        int, typer.Option(metavar="N", help="The hop, or any redispatch of it: tracer tree --ids.")
+        int, typer.Option(metavar="N", show_default=False, help="The hop, from tracer tree --ids.")
     ] = -1,
     step: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Count hops within this step, as tracer tree --step N does."),
+        typer.Option(
+            metavar="N", min=0, help="Count hops within this step, as tree --step does.", rich_help_panel=MORE
+        ),
     ] = None,
     override: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="Compare with these overrides. Repeatable.")
@@ -50,66 +53,61 @@ def replay(
     tf32: Annotated[str | None, one_of("--tf32", ("on", "off"), "Compare with TF32 on or off.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key", metavar="KEY", help="Compare with the kernel at this dispatch key: CPU, Meta, CUDA."
-        ),
+        typer.Option("--key", metavar="KEY", help="Compare with the kernel at this key: CPU, Meta."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Compare with this number of CPU threads.")
     ] = None,
     arg: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="Give an argument; of a tensor NAME=@FILE.pt (torch.save). Repeatable."
-        ),
+        typer.Option(metavar="NAME=VALUE", help="Give an argument: stride=[1,1], self=@FILE.pt."),
     ] = None,
     imported: Annotated[
         list[str] | None,
-        typer.Option(
-            "--import", metavar="PACKAGE", help="Import this first: it registers the operator or the device."
-        ),
+        typer.Option("--import", metavar="PACKAGE", help="Import this first: it registers the operator."),
     ] = None,
     script: Annotated[
-        Path | None, typer.Option(metavar="OUT.py", help="Write the call as a Python file, and stop there.")
+        Path | None, typer.Option(metavar="OUT.py", help="Write the call as a Python file.")
     ] = None,
     ncu: Annotated[
         Path | None,
-        typer.Option(metavar="OUT", help="Profile one call with Nsight Compute, into OUT.ncu-rep."),
+        typer.Option(metavar="OUT", help="Profile one call with Nsight Compute.", rich_help_panel=MORE),
     ] = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Run the operator even if it may open files or run code.")
+        bool, typer.Option("--unsafe", help="Run it even if it may open files or run code.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.py.")] = False,
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
-    """Run one op call of a trace again, alone, and compare it with a change.
+    """Run one op call of a trace again, alone, as it was and changed.
 
     tracer makes the arguments from the trace: shapes, strides, dtypes and devices of
-    tensors, with random values; numbers, lists and flags, and which tensors share
-    memory, need a recording with --values scalars. It runs the op call as it was and with
-    the change, and prints both times, the errors from float64 and both dispatch chains.
+    tensors, with random values. Numbers, lists and flags need a recording with
+    --values scalars. It prints both times, the errors from float64 and both chains.
 
-    --script writes a file of about 30 lines that needs torch only, and the packages of
-    --import, to send to somebody.
-
-    It refuses operators outside aten and prims unless you give --import, and those that
-    may open files or run code unless you give --unsafe: the trace chooses what runs.
-
-    The exit status is 1 if the call cannot be rebuilt or raises, and 2 if an option is
-    wrong or the trace has something else where a dtype, a device or a value must be.
-    The message names the argument, and why.
+    It refuses operators outside aten and prims unless you give --import, and those
+    that may open files or run code unless you give --unsafe.
 
     \b
     Examples:
-      tracer replay run.trace --hop 17
       tracer replay run.trace --hop 17 --threads 1
-      tracer replay run.trace --hop 17 --threads 1 --json | jq .times.wall.ratio
       tracer replay run.trace --hop 17 --override mine.py:kernel
+      tracer replay run.trace --hop 17 --script repro.py
+    \f
+    --script writes a file of about 30 lines that needs torch only, and the packages
+    of --import, to send to somebody.
+
+    The exit status is 1 if the call cannot be rebuilt or raises, and 2 if an option
+    is wrong or the trace has something else where a dtype, a device or a value must
+    be. The message names the argument, and why.
+
+    \b
+    More examples:
+      tracer replay run.trace --hop 17 --threads 1 --json | jq .times.wall.ratio
       tracer replay gpu.trace --hop 17 --tf32 on
       tracer replay gpu.trace --hop 17 --key CPU --arg stride=[1,1]
       tracer replay run.trace --hop 17 --arg weight=@weight.pt
-      tracer replay run.trace --hop 17 --script repro.py
     """
     if hop < 0:
         fail("give the hop: --hop N; to see the numbers: tracer tree --ids", USAGE)

@@ -21,6 +21,7 @@ from tracer.cli.common import (
 )
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.filters import File
+from tracer.cli.help import MORE
 from tracer.cli.job import report_of_folder
 from tracer.cli.output import HTML, check_output, print_report, write_output, write_pictures
 
@@ -39,75 +40,68 @@ def report(
     file: File = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="Write to OUT.md or OUT.html instead of stdout."),
+        typer.Option("--output", "-o", metavar="OUT", help="Write to OUT.md or OUT.html."),
     ] = None,
     html: Annotated[
-        bool, typer.Option("--html", help="Write an HTML page: FILE.html beside the trace, or OUT.html.")
+        bool, typer.Option("--html", help="Write an HTML page, by default beside the trace.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
     paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
     details: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show N of the paths one by one, with a diagram.")
+        int, typer.Option(metavar="N", min=0, help="Show N of them one by one, with a diagram.")
     ] = 5,
     rows: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Maximum rows per table (default 40; kernel tables 20-60)."),
+        typer.Option(metavar="N", min=1, help="Rows per table (default 40; kernels 20-60)."),
     ] = None,
     only: Annotated[
-        str | None, one_of("--only", ("cuda", "kernels"), "Write only this part. cuda: the runtime.")
+        str | None, one_of("--only", ("cuda", "kernels"), "Write only this part of the CUDA tables.")
     ] = None,
     section: Annotated[
         list[str] | None,
-        one_of(
-            "--section", _sections, "Only this section: paths, ops, sources, idle, ... (repeatable).", "NAME"
-        ),
+        one_of("--section", _sections, "Only this section: paths, ops, ... Repeatable.", "NAME"),
     ] = None,
     op: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PATTERN", help="Show only paths with this op (mm) or this call ('cublas*'). Repeatable."
-        ),
+        typer.Option(metavar="PATTERN", help="Only paths with this op, or call: 'cublas*'."),
     ] = None,
-    steady: Annotated[
-        bool, typer.Option("--steady", help="Show only paths after warm-up; the trace must have steps.")
-    ] = False,
+    steady: Annotated[bool, typer.Option("--steady", help="Only paths after warm-up.")] = False,
     compiler: Annotated[
-        bool, typer.Option("--compiler", help="Show also paths of op calls that torch.compile itself made.")
+        bool,
+        typer.Option("--compiler", help="Also paths of calls that torch.compile made.", rich_help_panel=MORE),
     ] = False,
     no_phases: Annotated[
         bool,
-        typer.Option("--no-phases", help="Do not treat any step as warm-up, e.g. if steps differ."),
+        typer.Option("--no-phases", help="Treat no step as warm-up.", rich_help_panel=MORE),
     ] = False,
     peak_bandwidth: PeakBandwidth = None,
     peak_flops: PeakFlops = None,
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
-    """Write the report of a trace in markdown, with Mermaid diagrams, or as an HTML page.
+    """Write the report of a trace: markdown, or an HTML page.
 
-    The report shows the environment, the certificate (what was recorded, what was
-    dropped and why) and the hottest dispatch paths. Tables show ops, dispatch keys,
-    source lines, backward nodes, threads, open hops and exceptions. If CUDA was
-    recorded, they also show API functions and their callers, waits, idle time, and
-    device kernels ordered by what an improvement could gain. Kernels are compared
-    with the device's figures, or with yours (--peak-bandwidth, --peak-flops).
+    It has the certificate (what was recorded, what was dropped and why), the hottest
+    dispatch paths, and tables of ops, lines, steps and more; with CUDA also of API
+    functions, waits, idle time and device kernels. Of the folder of a job it shows
+    who came last in which collective, by how much, and which line made it late.
 
-    Of the folder of a job, the report shows its ranks side by side: who came last in
-    which collective, by how much, and which line made it late. With --json it prints
-    what tracer fleet --json prints.
-
+    \b
+    Examples:
+      tracer report run.trace -o report.md
+      tracer report run.trace --html
+      tracer report run.trace --section paths --section sources
+      tracer report job/
+    \f
     --html writes one file that opens offline: a flame graph by module, line, op or
     key, the timeline of a step, a roofline, and the tables. A click shows the chain
     of a call down to the kernel.
 
+    Kernels are ordered by what an improvement could gain, and compared with the
+    device's figures, or with yours (--peak-bandwidth, --peak-flops).
+
     \b
-    Examples:
-      tracer report
-      tracer report run.trace -o report.md
-      tracer report run.trace --html
-      tracer report job/
-      tracer report run.trace --paths 3 | less
-      tracer report run.trace --section paths --section sources
+    More examples:
       tracer report run.trace --op 'cublas*' --op bmm
       tracer report run.trace --steady
       tracer report run.trace --only kernels --peak-bandwidth 4300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _FEW = 5
+_NEAR = 3
 _LINES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _MORE = {option: f": tracer top --by {option}" for option in ("op", "key", "source", "module")}
@@ -127,11 +129,12 @@ def fits_module(module: str, wanted: str) -> bool:
 
 
 def nanoseconds(text: str) -> int:
-    """Of `250us`, `1.5ms`, `2 s`, `800ns`; a number alone is microseconds. Another text ends the command."""
+    """Of `250us`, `1.5ms`, `2 s`, `800ns`. Another text ends the command."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?", text.strip())
-    if match is None:
-        fail(f"--min-time {text}: give a time, e.g. 100us or 1.5ms", USAGE)
-    return round(float(match[1]) * _UNITS[match[2] or "us"])
+    if match is None or match[2] is None:
+        example = "100us or 1.5ms" if match is None else f"{match[1]}us or {match[1]}ms"
+        fail(f"--min-time {text}: give a time with its unit, e.g. {example}", USAGE)
+    return round(float(match[1]) * _UNITS[match[2]])
 
 
 def _excluded(hops: pl.DataFrame, patterns: Iterable[str]) -> list[str]:
@@ -140,7 +143,7 @@ def _excluded(hops: pl.DataFrame, patterns: Iterable[str]) -> list[str]:
     for pattern in patterns:
         fitting = [op for op in _values(hops, "op") if fits_op(op, pattern)]
         if not fitting:
-            _nothing("op", pattern, _values(hops, "op"))
+            _nothing("op", pattern, _frequent(hops, "op"))
         found += fitting
     return found
 
@@ -161,7 +164,7 @@ def _at_source(hops: pl.DataFrame, source: str) -> pl.Expr:
 
     lines = [_found(hops, name, lambda line: fits_source(line, source)) for name in ("source", "called_from")]
     if not any(lines):
-        _nothing("source", source, _values(hops, "source"))
+        _no_source(source, _frequent(hops, "source"))
     return pl.col("source").is_in(lines[0]) | pl.col("called_from").is_in(lines[1])
 
 
@@ -170,7 +173,7 @@ def _among(hops: pl.DataFrame, column: str, pattern: str, matches: Callable[[str
 
     found = _found(hops, column, lambda value: matches(value, pattern))
     if not found:
-        _nothing(column, pattern, _values(hops, column))
+        _nothing(column, pattern, _frequent(hops, column))
     return pl.col(column).is_in(found)
 
 
@@ -198,13 +201,39 @@ def _values(hops: pl.DataFrame, column: str) -> list[str]:
     return hops[column].unique().drop_nulls().cast(pl.String).sort().to_list()
 
 
+def _frequent(hops: pl.DataFrame, column: str) -> list[str]:
+    """The values of a column, that of most hops first."""
+    import polars as pl
+
+    counted = (
+        hops[column]
+        .drop_nulls()
+        .cast(pl.String)
+        .value_counts()
+        .sort("count", column, descending=[True, False])
+    )
+    return counted[column].to_list()
+
+
 def _found(hops: pl.DataFrame, column: str, matches: Callable[[str], bool]) -> list[str]:
     return [value for value in _values(hops, column) if matches(value)]
 
 
+def _no_source(wanted: str, lines: list[str]) -> NoReturn:
+    """No op has this line: names the nearest lines of its file, or the files that there are."""
+    name, _, number = wanted.partition(":")
+    places = [line.rpartition(":") for line in lines]
+    there = {int(at) for file, _, at in places if at.isdecimal() and _is_file(file, name)}
+    if first := re.match(r"\d+", number):
+        near = sorted(there, key=lambda at: abs(at - int(first[0])))[:_NEAR]
+        if near:
+            _end(f"no op is at {wanted}; the nearest lines of {name}: {', '.join(map(str, sorted(near)))}")
+    _nothing("source", wanted, dict.fromkeys(os.path.basename(file) for file, _, _ in places))
+
+
 def _nothing(option: str, wanted: str, values: Iterable[str]) -> NoReturn:
     values = list(values)
-    if near := get_close_matches(wanted, values, cutoff=0.5):
+    if near := get_close_matches(wanted, values, _NEAR, cutoff=0.5):
         hint = f"; did you mean {_listed(near)}?"
     elif values:
         more = f" ({len(values):,} in all{_MORE.get(option, '')})" if len(values) > _FEW else ""

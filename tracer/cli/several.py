@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from typer.core import TyperCommand
+from tracer.cli.help import Command
 
 
-class TakesSeveral(TyperCommand):
+class TakesSeveral(Command):
     """A command without arguments beside its options that may be given more than once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

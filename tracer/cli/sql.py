@@ -54,7 +54,7 @@ def sql(
         ),
     ],
     rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=0, help="Show at most N rows (default 100); 0: all.")
+        int, typer.Option("--rows", metavar="N", min=0, help="Show at most N rows; 0: all.")
     ] = 100,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows as one JSON document.")] = False,
@@ -65,18 +65,16 @@ def sql(
 ) -> None:
     """Run an SQL query over the tables of a trace.
 
-    The tables are those of tracer.load(FILE): hops, signatures, api_calls, library_calls,
-    gpu_activities and more; .schema shows them all with their columns. Times are in
-    nanoseconds since the recording began. The dialect is that of polars' SQL.
+    The tables are those of tracer.load(FILE): hops, signatures, api_calls and more.
+    Times are in nanoseconds since the recording began. The dialect is that of
+    polars' SQL. docs/api.md answers ten questions that are often asked.
 
     \b
     Examples:
       tracer sql .schema
-      tracer sql run.trace "select op, count(*) as calls from hops group by op order by calls desc"
+      tracer sql "select op, count(*) as n from hops group by op order by n desc"
       tracer sql run.trace "select * from steps" --csv > steps.csv
       tracer sql run.trace - < query.sql
-
-    The answers to ten questions that are often asked are in docs/api.md.
     """
     exclusive(csv=as_csv, json=as_json)
     file, text = _file_and_query(given)

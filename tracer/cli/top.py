@@ -47,18 +47,19 @@ def top(
 
     A row counts the hops that match: of an op at one key in one kernel function
     (--by hop), of an op, a key, a Python line, a module, a kernel function or a
-    range. Self times add up to the time in these hops. A hop inside another of
-    its row does not count in the row's total. The total of a module or a range has
-    the modules or ranges inside it too; wall is the time from begin to end.
+    range. Self times add up to the time in these hops.
 
     \b
     Examples:
       tracer top
       tracer top run.trace --by source --sort total
       tracer top run.trace --op 'aten::*mm*' --step 3
-      tracer top run.trace --json | jq '.rows[0]'
 
     Exit status 1 if no hop matches.
+    \f
+    A hop inside another of its row does not count in the row's total. The total of a
+    module or a range has the modules or ranges inside it too; wall is the time from
+    begin to end.
     """
     chosen_hops = selection(op, key, source, thread, step, module, min_time, exclude)
     file = trace_or_rank(file, rank)

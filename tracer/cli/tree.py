@@ -26,6 +26,7 @@ from tracer.cli.filters import (
     Thread,
     selection,
 )
+from tracer.cli.help import MORE
 from tracer.cli.job import trace_or_rank
 from tracer.cli.lines import print_line, terminal
 from tracer.cli.selection import Selection
@@ -50,49 +51,47 @@ def tree(
     depth: Depth = None,
     limit: Limit = 200,
     step: Step = None,
-    sort: Annotated[
-        str, one_of("--sort", ("order", "time"), "order: as they ran. time: longest first.")
-    ] = "order",
+    sort: Annotated[str, one_of("--sort", ("order", "time"), "As they ran, or longest first.")] = "order",
     fold: Annotated[
-        bool, typer.Option("--fold/--no-fold", help="Show identical subtrees once, with a count.")
+        bool,
+        typer.Option("--fold/--no-fold", help="Show identical subtrees one by one.", rich_help_panel=MORE),
     ] = True,
     api: Annotated[
-        bool, typer.Option("--api", help="Show every CUDA API call, also those that only read state.")
+        bool, typer.Option("--api", help="Show every CUDA API call.", rich_help_panel=MORE)
     ] = False,
-    ids: Annotated[bool, typer.Option("--ids", help="Show the id of each line's row first.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Show the id of each row.")] = False,
     rank: Rank = None,
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
     """Show the dispatch tree of a trace, one line per hop.
 
-    A hop is a call of an operator ("aten::mm [CPU]"), or its redispatch to the
-    next dispatch key ("->"). A line shows the op, the key in brackets, the kernel
-    function, the shapes of the inputs, the total time and the self time.
-    "3 x" means three identical subtrees; the times are then medians.
-    "[in encoder.gru]" is the nn.Module that was being called.
+    A hop is a call of an operator, or its redispatch to the next dispatch key
+    ("->"). A line has the total and the self time, the op, the key in brackets, the
+    kernel function and the shapes of the inputs. "3 x": three identical subtrees,
+    with median times. With CUDA each hop has below it the calls and the GPU work
+    that it caused. Filters keep the hops that match, those around them and those
+    that they call.
 
-    If CUDA was recorded, each hop has below it the library calls, the CUDA API
-    calls and the GPU work that it caused. Queries, API calls that only read state
-    (e.g. cudaGetDevice), are counted, not shown.
+    \b
+    Examples:
+      tracer tree run.trace --op mm
+      tracer tree run.trace --source train.py:41 --depth 3
+      tracer tree run.trace --key 'Autograd*' --limit 0 > tree.txt
 
-    Filters keep the hops that match, the hops around them and those that they call.
+    Exit status 1 if no hop matches.
+    \f
+    API calls that only read state (cudaGetDevice) are counted, not shown.
 
     --ids puts the id of its row before each line. A number alone is the id of a hop;
     "lib 3", "api 5" and "gpu 9" are rows of the tables library_calls, api_calls and
     gpu_activities. A line that folds several rows has the id of the first.
 
     \b
-    Examples:
-      tracer tree
-      tracer tree run.trace --op mm
-      tracer tree run.trace --source train.py:41 --depth 3
-      tracer tree run.trace --key 'Autograd*' --limit 0 > tree.txt
+    More examples:
       tracer tree run.trace --op 'cublas*' --step 3
       tracer tree run.trace --op mm --ids
       tracer tree job/ --rank 3
-
-    Exit status 1 if no hop matches.
     """
     exclusive(ids=ids, json=as_json)
     chosen = selection(op, key, source, thread, step, module, min_time, exclude)

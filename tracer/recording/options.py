@@ -25,10 +25,11 @@ class Option:
     span     the least and the most of a number, and what to say of another one
     check    makes the field of what was given, or raises RecordingError
     more     what only docs/record.md has: links
+    rare     whether help has it only with --help-all
     where    who takes it: `tracer record`, `tracer attach`, tracer.record
     """
 
-    __slots__ = ("check", "choices", "default", "metavar", "more", "name", "span", "text", "where")
+    __slots__ = ("check", "choices", "default", "metavar", "more", "name", "rare", "span", "text", "where")
 
     def __init__(
         self,
@@ -40,12 +41,13 @@ class Option:
         span: tuple[int, int, str] | None = None,
         check: Callable[[Any], object] | None = None,
         more: str = "",
+        rare: bool = False,
         where: Sequence[str] = ("record", "attach", "python"),
     ) -> None:
         self.name = ""
         self.default, self.text, self.choices, self.span = default, text, choices, span
         self.metavar = metavar or "|".join(choices)
-        self.check, self.more, self.where = check, more, where
+        self.check, self.more, self.rare, self.where = check, more, rare, where
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -111,8 +113,8 @@ def _option(default: object, text: str, **more: Any) -> Any:
 class Options:
     """Checked options of a recording. Raises RecordingError for a value that an option does not take."""
 
-    shapes: bool = _option(True, "Record shapes and dtypes of tensors.")
-    source: bool = _option(True, "Record Python source lines.")
+    shapes: bool = _option(True, "Leave out shapes and dtypes.", rare=True)
+    source: bool = _option(True, "Leave out Python lines.", rare=True)
     stack: int = _option(
         1,
         "Record the N innermost Python frames.",
@@ -120,64 +122,65 @@ class Options:
         span=(1, 64, "a number of lines from 1 to 64"),
         more="[below](#--stack-n)",
     )
-    torch_frames: bool = _option(False, "With --stack: keep frames of torch itself.")
+    torch_frames: bool = _option(False, "With --stack: keep frames of torch itself.", rare=True)
     modules: bool = _option(
         True,
-        "Record the nn.Module that each op was called in.",
+        "Leave out the nn.Module of each op.",
+        rare=True,
         more="[below](#which-module-and-whose-call-module-and---stack)",
     )
     memory: bool = _option(
         False,
-        "Record each block of memory that torch allocates or frees.",
+        "Record each block that torch allocates or frees.",
         more="[tree.md](tree.md#which-lines-use-the-memory-tracer-memory)",
     )
     why: bool = _option(
         False,
-        "Record the dispatch keys that threads add or hide: tracer explain OP --from FILE --hop ID.",
+        "Record the keys that each thread adds and hides, for tracer explain --hop.",
+        rare=True,
         more="[explain.md](explain.md#why-this-kernel---hop)",
     )
     values: str = _option(
         "none",
-        "hash: record of what each op call returns a hash of the values, and whether it has a NaN "
-        "(on the CPU): tracer diff then names the first op call whose result differs. scalars: record "
-        "arguments that are no tensors: tracer replay needs them. all: both.",
+        "hash: store a hash of each result, for tracer diff (CPU). scalars: store numbers, flags and lists, "
+        "for tracer replay. all: both.",
         choices=("none", "hash", "scalars", "all"),
         more="[below](#values)",
     )
     ops: list[str] = _option(
         (),
-        "Record only operators whose name matches, e.g. 'aten::*mm*'. Repeatable.",
+        "Record only these operators: 'aten::*mm*'. Repeatable.",
         metavar="PATTERN",
         check=_patterns,
         more="[below](#fewer-operators)",
     )
     steps: tuple[int, int | None] | None = _option(
         None,
-        "Record only these steps, counted from 0: 3:6 records 3, 4 and 5. A step ends at tracer.step(); "
-        "if the script never calls it, at the optimizer's step().",
+        "Record only these steps: 3:6 is 3, 4 and 5.",
+        more="[below](#some-steps)",
         metavar="FIRST:END",
         check=_steps,
         where=("record", "python"),
     )
     max_size: int | None = _option(
         None,
-        "Limit the file to SIZE, e.g. 256M or 1G: new hops overwrite the oldest ones.",
+        "Limit the file (256M): new hops overwrite the oldest.",
         metavar="SIZE",
         check=_bytes,
         more="[below](#a-largest-size)",
     )
-    then_stop: bool = _option(False, "At --max-size, stop recording and keep the oldest hops.")
+    then_stop: bool = _option(False, "At --max-size stop, and keep the oldest hops.", rare=True)
     max_dumps: int = _option(  # 1000 is kMostKept in csrc/trace/kept_dumps.h
         5,
-        "Keep N dumps of a process: its first one and the newest ones. 0: all.",
+        "Keep N dumps (what kill -USR2 writes of a ring): the first and the newest. 0: all.",
+        rare=True,
         metavar="N",
         span=(0, 1000, "a number from 1 to 1000, or 0 for all"),
         more="[below](#a-flight-recorder)",
     )
     override: list[str] = _option(
         (),
-        "Enable these overrides (your kernels or the built-in ones, in place of PyTorch's): "
-        "mm,gru,cat (or mm:force), module:function, file.py:function.",
+        "Use these kernels in place of PyTorch's: mm,gru,cat, module:function, file.py:function.",
         metavar="NAMES",
         check=_names,
         more="[overrides.md](overrides.md)",
@@ -185,15 +188,15 @@ class Options:
     )
     cuda: str = _option(
         "auto",
-        "Record CUDA calls and GPU work. auto: if possible. on: if CUDA cannot be recorded, "
-        "record nothing. off: hops only.",
+        "Record CUDA calls and GPU work. auto: if possible. on: stop with an error if not. off: hops only.",
         choices=("auto", "on", "off"),
         more="[cuda.md](cuda.md)",
     )
     driver: str = _option(
         "launches",
-        "CUDA driver calls to record. launches: calls that do work and are made outside "
-        "runtime calls. all: every driver call. none.",
+        "CUDA driver calls to record. launches: those that start work and that no runtime call made. "
+        "all. none.",
+        rare=True,
         choices=("launches", "all", "none"),
         more="[cuda.md](cuda.md#who-writes-what)",
     )

@@ -26,6 +26,7 @@ RETIRED = (
     r"with everything below",
     r"what is said of",
     r"the how many-th",
+    r"what (?:is to gain|tells of)",
 )
 _FOUND = re.compile(r"\b(?:" + "|".join(word.replace(" ", r"\s+") for word in RETIRED) + r")\b", re.I)
 

@@ -3,7 +3,7 @@
     python examples/gallery/candidates.py        (needs a CUDA GPU)
     tracer record examples/gallery/candidates.py
 
-Look at the survey of kernels: it ranks by what is to gain, that is the time of a kernel beyond what the
+Look at the survey of kernels: it ranks by possible gain, that is the time of a kernel beyond what the
 device would need for its bytes and operations, not by time alone. The project that this gallery grew from
 suspected GRU, cat and linear by hand from a profile; here each kernel is listed with the op that launched
 it. Then compare with the time between kernels, "Idle GPU": where the GPU waits for the host, a faster kernel

@@ -189,7 +189,7 @@ def test_a_limit_that_is_known_of_nearly_all_is_not_known_of_all() -> None:
     trace.gpu_activities = trace.gpu_activities.with_columns(
         end_ns=pl.when(pl.col("name") == "my_scale").then(pl.col("start_ns") + 90).otherwise("end_ns")
     )
-    assert "of more than 99 % of that time the limit is known" in render(Reading(trace, "t"))
+    assert "the limit is known for more than 99 % of that time" in render(Reading(trace, "t"))
 
 
 def test_functions_that_are_not_told_are_counted_and_waits_are_told() -> None:
@@ -348,7 +348,7 @@ def test_paths_are_chosen_by_ops_and_by_calls() -> None:
     ]
     text = render(Reading(trace, "t", patterns=["cublas*", "bmm"], paths=1))
     assert (
-        "the 1 hottest of 2 that have `cublas*` or `bmm` in them, of 4 in all, by cost in steady steps, with"
+        "the 1 hottest of 2 that have `cublas*` or `bmm` in them, of 4 in all, by cost in steady steps. They"
         in " ".join(text.split())
     )
     nothing = render(Reading(trace, "t", patterns=["nothing"]))
@@ -363,9 +363,7 @@ def test_paths_of_steady_steps() -> None:
     assert sum(path.share for path in hottest(report)) == pytest.approx(1)
     assert head.data(report).totals.paths == 4
     text = " ".join(render(report).split())
-    which = (
-        "the 3 hottest of 3 in the 2 steady steps, of 4, by cost in steady steps, with 100.0 % of the time"
-    )
+    which = "the 3 hottest of 3 in the 2 steady steps, of 4, by cost in steady steps. They take 100.0 % of the time"
     assert f"{which} in ops there." in text
     without = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
     assert "No dispatch path was recorded in steady steps." in render(Reading(without, "t", steady=True))

@@ -264,7 +264,7 @@ def test_a_share_that_rounds_to_nothing_is_not_none() -> None:
     assert ["< 0.1 %" in row for row in rows] == [True, True]  # of the hottest paths, and of the ops
     assert "0.0 %" not in text.replace("100.0 %", "")
     alone = render(Reading(builder.trace(), "t", patterns=["quick"]))
-    assert "with < 0.1 % of the time in ops." in " ".join(alone.split())
+    assert "They take < 0.1 % of the time in ops." in " ".join(alone.split())
 
 
 def test_a_backward_line_that_runs_itself_is_named_once() -> None:

@@ -31,7 +31,7 @@ Patience = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="Give up if the process does not answer for so long.",
+        help="Give up if the process does not answer until then.",
     ),
 ]
 

@@ -53,9 +53,8 @@ def watch(
 ) -> None:
     """Show op calls while they are being recorded.
 
-    Prints the hops that match as they end, until the recording ends: without --op,
-    --key or --depth the outermost ones (those that no other op made). In a pipe
-    --table prints once, at the end.
+    Prints the hops that match as they end. Without --op, --key or --depth these are
+    the outermost ones. In a pipe --table prints once, at the end.
 
     \b
     Examples:

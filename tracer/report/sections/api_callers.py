@@ -13,7 +13,7 @@ from tracer.report.page import Page, details, paragraphs
 from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration
 
-title = "Which part of PyTorch calls"
+title = "Callers in PyTorch"
 level = 3
 wanted = with_cuda
 

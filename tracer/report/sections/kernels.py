@@ -64,7 +64,7 @@ def _summary(data: KernelTables) -> str:
             )
     known = sum(row.total_ns for row in data.ranked)
     if survey.total_ns:
-        lines.append(f"of {whole_percent(known, survey.total_ns)} of that time the limit is known")
+        lines.append(f"the limit is known for {whole_percent(known, survey.total_ns)} of that time")
     return "\n".join(map(item, lines))
 
 

@@ -8,7 +8,7 @@ from tracer.report.page import Page
 from tracer.report.reading import with_cuda
 from tracer.report.text import duration, left_out
 
-title = "By what is to gain"
+title = "By possible gain"
 level = 3
 wanted = with_cuda
 data = KernelTables.of

@@ -49,15 +49,15 @@ def _which(data: Paths) -> str:
     if not data.paths:
         return wrapped(f"No dispatch path{f' with {words} in it' if words else ''} was recorded{steady}.")
     text = (
-        "Outermost op calls that ran the same hops make one dispatch path. Below: the "
+        "Outermost op calls that ran the same hops are one dispatch path. Shown: the "
         f"{len(data.paths)} hottest of {data.fitting:,}"
     )
     text += f" that have {words} in them, of {data.among:,} in all" if words else ""
     share = percent(sum(path.share for path in data.paths))
     return wrapped(
-        f"{text}{steady}, by cost in steady steps, with {share} of the time in ops"
-        f"{' there' if steady else ''}. The cost of calls with the same inputs is their median x calls. Hops "
-        f"are those of one call.{_SAME if len(near_equal(data.paths)) < len(data.paths) else ''}"
+        f"{text}{steady}, by cost in steady steps. They take {share} of the time in ops"
+        f"{' there' if steady else ''}. Cost: the median x calls, for each set of inputs. Hops: those of one "
+        f"call.{_SAME if len(near_equal(data.paths)) < len(data.paths) else ''}"
     )
 
 

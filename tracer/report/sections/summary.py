@@ -19,8 +19,8 @@ level = 2
 
 _NAME, _INPUTS = 44, 40
 _SAID = """\
-The hottest paths, by what they cost in the steady steps. Times are those of the op, with all that it
-calls; of a path whose calls have several inputs, of the calls with those that take most."""
+The hottest paths, by cost in the steady steps. Times have all that the op calls. If the calls of a path have
+several inputs, the row is about those inputs that take most."""
 _ONCE = "First calls that loaded code or compiled are left out; Hottest paths has them, as **once**."
 _KERNELS = "These are op calls. The section of compiled code has its kernels."
 

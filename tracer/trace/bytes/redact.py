@@ -1,4 +1,4 @@
-"""A trace without what tells of its user: what stays is the list of `kept.py`.
+"""A trace without what is private: what stays is the list of `kept.py`.
 
 Definitions are written anew in their places, no longer than they were; events stay as they are, so ids, times
 and tables do too. What is in no whole chunk becomes zeros.

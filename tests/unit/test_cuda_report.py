@@ -363,8 +363,8 @@ def test_paths_of_steady_steps() -> None:
     assert sum(path.share for path in hottest(report)) == pytest.approx(1)
     assert head.data(report).totals.paths == 4
     text = " ".join(render(report).split())
-    which = "the 3 hottest of 3 in the 2 steady steps, of 4, by cost in steady steps. They take 100.0 % of the time"
-    assert f"{which} in ops there." in text
+    which = "the 3 hottest of 3 in the 2 steady steps, of 4, by cost in steady steps."
+    assert f"{which} They take 100.0 % of the time in ops there." in text
     without = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
     assert "No dispatch path was recorded in steady steps." in render(Reading(without, "t", steady=True))
 

@@ -68,3 +68,17 @@ def test_an_error_of_the_terminal_is_not_hidden() -> None:
     """A closed pipe is the pager's only where there is one."""
     with pytest.raises(BrokenPipeError), pager.paged():
         raise BrokenPipeError
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a\n" * 20, 20),
+        (("x" * 80 + "\n") * 3, 3),
+        ("x" * 81 + "\n", 2),
+        ("\x1b[1m" * 90 + "x\n", 1),
+        ("x" * 240, 2),
+    ],
+)
+def test_how_many_lines_of_the_screen_a_text_takes(text: str, lines: int) -> None:
+    assert pager._height(text, 80) == lines

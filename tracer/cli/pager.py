@@ -82,7 +82,7 @@ class _Screen(io.TextIOBase):
     def write(self, text: str) -> int:
         if self.pager is None:
             self._held.append(text)
-            self._lines += text.count("\n") + len(_ESCAPES.sub("", text)) // (self._size.columns + 1)
+            self._lines += _height(text, self._size.columns)
             if self._lines < self._size.lines:
                 return len(text)
             self.pager = self._started()
@@ -112,3 +112,9 @@ class _Screen(io.TextIOBase):
             self.pager.wait()
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def _height(text: str, columns: int) -> int:
+    """The lines that it takes on a terminal of that width."""
+    longer = (max(len(line) - 1, 0) // columns for line in _ESCAPES.sub("", text).split("\n"))
+    return text.count("\n") + sum(longer)

@@ -28,6 +28,7 @@ from tracer.cli.documents import AsJson, print_json, prints_to_stderr
 from tracer.cli.help import MORE
 from tracer.cli.imports import import_modules
 from tracer.cli.output import check_output, write_output
+from tracer.replay.change import DTYPES, STRIDES
 
 if TYPE_CHECKING:
     from tracer.analysis.recorded_call import RecordedCall
@@ -57,6 +58,16 @@ def replay(
     ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Compare with this number of CPU threads.")
+    ] = None,
+    strides: Annotated[
+        str | None, one_of("--strides", STRIDES, "Compare with tensors of these strides.")
+    ] = None,
+    dtype: Annotated[str | None, one_of("--dtype", DTYPES, "Compare with numbers of this dtype.")] = None,
+    pad: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=2, help="Compare with matrices padded to multiples of N.", rich_help_panel=MORE
+        ),
     ] = None,
     arg: Annotated[
         list[str] | None,
@@ -106,6 +117,7 @@ def replay(
     More examples:
       tracer replay run.trace --hop 17 --threads 1 --json | jq .times.wall.ratio
       tracer replay gpu.trace --hop 17 --tf32 on
+      tracer replay run.trace --hop 17 --strides channels_last
       tracer replay gpu.trace --hop 17 --key CPU --arg stride=[1,1]
       tracer replay run.trace --hop 17 --arg weight=@weight.pt
     """
@@ -136,7 +148,7 @@ def replay(
         call = rebuilt(recorded, progress, given, imported=bool(imported), unsafe=unsafe)
         with prints_to_stderr(as_json):
             names = override_names(override or [])
-        change = Change(names, None if tf32 is None else tf32 == "on", key, threads)
+        change = Change(names, None if tf32 is None else tf32 == "on", key, threads, strides, dtype, pad)
         if key is not None:
             check_key(key, recorded.op)
         if script is not None:

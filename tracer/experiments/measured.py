@@ -14,14 +14,13 @@ from tracer.advice.rules import data_loader
 from tracer.base import interpreter
 from tracer.base.progress import done
 from tracer.experiments import SECONDS
+from tracer.replay.run import BUSY_ABOVE, BUSY_BELOW
 
 if TYPE_CHECKING:
     from tracer.advice.steady import Steady
     from tracer.trace import Trace
 
 ALL_SECONDS = 120
-BUSY_BELOW, BUSY_ABOVE = 0.8, 1.25
-"""Where the interval of a ratio of the same work to itself leaves this, the machine is busy"""
 LEAST_RATIO = 1.02
 _HELPER = "from tracer.experiments.run import main; main()"
 

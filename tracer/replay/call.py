@@ -88,13 +88,19 @@ class Call:
         return [value for argument, value in pairs if not argument.keyword], by_name
 
 
-def runner(call: Call, key: str | None, device: str | None) -> Callable[[], Any]:
+def runner(
+    call: Call,
+    key: str | None,
+    device: str | None,
+    change: Callable[[list[Any]], list[Any]] = lambda values: values,
+) -> Callable[[], Any]:
     """Makes the call with values that are made once; what the op writes into is made anew for each call.
 
     key     call the kernel at this dispatch key; None: as the recorded call began
     device  the kind of device of all tensors; None: as recorded
+    change  what becomes of the values
     """
-    values = call.made(device)
+    values = change(call.made(device))
     keys = None if key is None else _key_set(key)
 
     def run() -> Any:

@@ -1,26 +1,34 @@
-"""What is changed in a replay: an override, TF32, the dispatch key, or the number of threads."""
+"""What is changed in a replay: an override, a setting, the dispatch key, or the tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from tracer.base.boundary import torch_dtype
 from tracer.replay.arguments import PLAIN_KEYS
 from tracer.replay.replay_errors import WrongOptionError
 
 _DEVICES = {name: name.lower() for name in ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")}
 _DEVICES |= {"PrivateUse1": "privateuseone"}
+_CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}
+STRIDES = ("channels_last", "contiguous")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
 class Change:
-    """None: as it was."""
+    """None: as it was. `strides`: `channels_last` or `contiguous`; `pad`: sizes become multiples of it."""
 
     override: tuple[str, ...] = ()
     tf32: bool | None = None
     key: str | None = None
     threads: int | None = None
+    strides: str | None = None
+    dtype: str | None = None
+    pad: int | None = None
 
     @property
     def title(self) -> str:
@@ -30,13 +38,61 @@ class Change:
         words += [f"TF32 {'on' if self.tf32 else 'off'}"] * (self.tf32 is not None)
         words += [f"key {self.key}"] * (self.key is not None)
         words += [f"{self.threads} thread{'s' * (self.threads != 1)}"] * (self.threads is not None)
+        words += [f"{self.strides}"] * (self.strides is not None)
+        words += [f"{self.dtype}"] * (self.dtype is not None)
+        words += [f"sizes in {self.pad}s"] * (self.pad is not None)
         return ", ".join(words)
+
+    @property
+    def of_settings(self) -> bool:
+        """Its tensors are as they were."""
+        return self.strides is None and self.dtype is None and self.pad is None
 
     @property
     def device(self) -> str | None:
         """The kind of device whose tensors the key takes; None: that of the recorded tensors."""
         key = self.key or ""
         return next((device for name, device in _DEVICES.items() if key.endswith(name)), None)
+
+    def of(self, values: list[Any]) -> list[Any]:
+        """The same values with the strides, the dtype and the sizes that are asked for.
+
+        Raises WrongOptionError if no tensor of the call has them to change.
+        """
+        if self.of_settings:
+            return values
+        found = _each(values, self._changed)
+        if all(one is other for one, other in zip(_tensors(values), _tensors(found), strict=True)):
+            raise WrongOptionError(
+                f"{self._asked}: changes no tensor of this call (channels_last: those of 4 or 5 dimensions; "
+                "dtype and pad: those of floating-point numbers)"
+            )
+        return found
+
+    @property
+    def _asked(self) -> str:
+        given = {"--strides": self.strides, "--dtype": self.dtype, "--pad": self.pad}
+        return " ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+
+    def _changed(self, tensor: Any) -> Any:
+        """The same tensor where nothing is to change."""
+        import torch
+
+        found = tensor.detach()
+        if self.dtype is not None and found.is_floating_point():
+            found = found.to(torch_dtype(self.dtype))
+        if self.pad is not None and found.is_floating_point():
+            more = [-size % self.pad for size in reversed(found.shape[-2:])]
+            found = torch.nn.functional.pad(found, [side for one in more for side in (0, one)])
+        if self.strides == "contiguous":
+            found = found.contiguous()
+        elif self.strides is not None and found.ndim in _CHANNELS_LAST:
+            found = found.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[found.ndim]))
+        same = found.dtype == tensor.dtype and (found.shape, found.stride()) == (
+            tensor.shape,
+            tensor.stride(),
+        )
+        return tensor if same else found.requires_grad_(tensor.requires_grad)
 
     @contextmanager
     def on(self) -> Iterator[None]:
@@ -51,6 +107,33 @@ class Change:
             if self.override:
                 stack.enter_context(overrides.use(*self.override))
             yield
+
+
+def _each(values: list[Any], change: Callable[[Any], Any]) -> list[Any]:
+    """With `change` of each tensor, in lists too."""
+    import torch
+
+    return [
+        _each(value, change)
+        if isinstance(value, list)
+        else change(value)
+        if isinstance(value, torch.Tensor)
+        else value
+        for value in values
+    ]
+
+
+def _tensors(values: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    _each(values, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+    return found
+
+
+def cut(results: list[Any], sizes: list[Any]) -> list[Any]:
+    """What results of padded tensors have of those without padding, which have these shapes."""
+    if [one.ndim for one in results] != [len(size) for size in sizes]:
+        return results
+    return [one[tuple(slice(n) for n in size)] for one, size in zip(results, sizes, strict=True)]
 
 
 def override_names(given: Sequence[str]) -> tuple[str, ...]:

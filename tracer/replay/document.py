@@ -37,6 +37,7 @@ def replay_document(
         "stock": as_document(found.stock),
         "changed": as_document(found.changed),
         "times": {name: _times(timing, found) for name, timing in found.timings.items()},
+        "again": as_document(found.again),
         "same_results": found.same,
         "results_as_recorded": {
             "stock": found.stock.as_recorded,

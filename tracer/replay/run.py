@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,17 +16,21 @@ from tracer.compare.accuracy import Deviation
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import Chain, ChainTables
 from tracer.compare.model import Timing
+from tracer.compare.spread import Ratio
 from tracer.compare.timing import Times, measure
 from tracer.replay.call import Call, runner, why_not_here
-from tracer.replay.change import Change
+from tracer.replay.change import Change, cut
 from tracer.replay.make import plans
-from tracer.replay.replay_errors import CannotReplayError
+from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
 
 _NOT_OF_VALUES = (NotImplementedError, ImportError, AttributeError, TypeError, AssertionError)
 """Errors that no other values avoid: torch or a package lacks what the call needs"""
 _PAIRS = 30
 _SECONDS = 2.0
+_PAIRS_AGAIN, _SECONDS_AGAIN = 15, 1.0
+BUSY_BELOW, BUSY_ABOVE = 0.8, 1.25
+"""Where the interval of a ratio of the same work to itself leaves this, the machine is busy"""
 
 
 @dataclass
@@ -56,6 +60,8 @@ class Replay:
     times: Times
     same: bool | None
     tf32_on_cpu: bool = False
+    again: Ratio | None = None
+    """The time of the call as it was over that of the same again, in turns; None: one side alone"""
 
     @cached_property
     def timings(self) -> dict[str, Timing | None]:
@@ -82,23 +88,32 @@ def replay(call: Call, change: Change, recorded: int | None = None) -> Replay:
     if not stock.why:
         runs[stock.title] = _tried(call, lambda: runner(call, None, None))
     if changed is not None:
-        runs[changed.title] = _tried(call, lambda: runner(call, change.key, change.device))
+        runs[changed.title] = _tried(call, lambda: runner(call, change.key, change.device, change.of))
     sides = {side.title: side for side in (stock, changed) if side is not None}
     exact = exact_results(call)
     results: dict[str, list[Any]] = {}
     for title, run in runs.items():
         with _with(change, title == change.title):
             results[title] = tensors_in(_tried(call, run))
-            sides[title].repeats = same_results(results[title], tensors_in(_tried(call, run)))
+            if change.pad is not None and "stock" in results:
+                results[title] = cut(results[title], [one.shape for one in results["stock"]])
+            again = cut(tensors_in(_tried(call, run)), [one.shape for one in results[title]])
+            sides[title].repeats = same_results(results[title], again)
             sides[title].errors = errors(results[title], exact if sides[title].repeats else None)
-            hashed = recorded is not None and call.whole and bool(sides[title].repeats)
+            as_it_was = title == stock.title or change.of_settings
+            hashed = recorded is not None and call.whole and bool(sides[title].repeats) and as_it_was
             sides[title].chain, result = _recorded(call, run, hashed)
             sides[title].as_recorded = None if result is None else result == recorded
     repeat = all(side.repeats for side in sides.values())
     same = same_results(*results.values()) if len(results) == 2 and repeat else None
     on_cpu = not any(device.startswith("cuda") for device in call.devices) or change.device == "cpu"
     return Replay(
-        stock, changed, _times(call, change, runs), same, tf32_on_cpu=on_cpu and change.tf32 is not None
+        stock,
+        changed,
+        _times(call, change, runs),
+        same,
+        tf32_on_cpu=on_cpu and change.tf32 is not None,
+        again=_again(runs[stock.title], _clock(call, change)) if len(runs) == 2 else None,
     )
 
 
@@ -114,7 +129,7 @@ def _with(change: Change, on: bool) -> Iterator[None]:
 def _tried(call: Call, run: Callable[[], Any]) -> Any:
     try:
         return run()
-    except CannotReplayError:
+    except (CannotReplayError, WrongOptionError):
         raise
     except Exception as error:
         first = next(iter(str(error).splitlines()), "").rstrip(".")
@@ -137,10 +152,21 @@ def _times(call: Call, change: Change, runs: dict[str, Callable[[], Any]]) -> Ti
             finally:
                 current[0] = first
 
+    clock, graph = _clock(call, change), not call.writes
+    return measure(lambda: current[0](), on, clock, pairs=_PAIRS, seconds=_SECONDS, graph=graph)
+
+
+def _clock(call: Call, change: Change) -> str:
+    """Whether times are of a GPU."""
     on_gpu = not why_not_here(call) and any(device.startswith("cuda") for device in call.devices)
-    if not on_gpu or change.device not in (None, "cuda"):
-        return measure(lambda: current[0](), on, CPU, pairs=_PAIRS, seconds=_SECONDS)
-    return measure(lambda: current[0](), on, CUDA, pairs=_PAIRS, seconds=_SECONDS, graph=not call.writes)
+    return CUDA if on_gpu and change.device in (None, "cuda") else CPU
+
+
+def _again(run: Callable[[], Any], clock: str) -> Ratio | None:
+    """How far two runs of the same call are apart here and now."""
+    again = measure(run, nullcontext, clock, pairs=_PAIRS_AGAIN, seconds=_SECONDS_AGAIN, graph=False)
+    timing = Timing.of(again.wall)
+    return None if timing is None else timing.ratio
 
 
 def _recorded(call: Call, run: Callable[[], Any], hashed: bool) -> tuple[Chain, int | None]:

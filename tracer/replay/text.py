@@ -14,7 +14,7 @@ from tracer.compare.spread import Spread, ratio_text
 from tracer.replay.arguments import Argument, FromFile, TensorPlan
 from tracer.replay.call import Call
 from tracer.replay.make import integers_below, plans, tensors
-from tracer.replay.run import Replay, Side
+from tracer.replay.run import BUSY_ABOVE, BUSY_BELOW, Replay, Side
 from tracer.replay.script import code_of
 from tracer.report.text import duration
 
@@ -79,6 +79,7 @@ def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
         + ("     ratio" if len(titles) > 1 else "")
     )
     yield from _time_rows(found, width)
+    yield from _again(found)
     yield from _error_rows(found, width)
     if any(side.repeats is False for side in found.ran):
         yield "two runs of it differ: the results are random, or not initialised"
@@ -100,6 +101,17 @@ def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
     if recorded_chain is not None and found.stock.chain is not None:
         yield ""
         yield _chain_line(recorded_chain, found.stock.chain)
+
+
+def _again(found: Replay) -> Iterator[str]:
+    """What the same call differs from itself by, here and now."""
+    if found.again is None:
+        return
+    low, high = found.again.low, found.again.high
+    within = f"(95 %: {ratio_text(low)} to {ratio_text(high)})"
+    said = f"the same call twice: {ratio_text(found.again.value)} x {within}"
+    busy = low < BUSY_BELOW or high > BUSY_ABOVE
+    yield said + ("; the machine is busy, so the ratio above says nothing" if busy else "")
 
 
 def _as_recorded(found: Replay) -> Iterator[str]:

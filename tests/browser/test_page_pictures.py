@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import gpu_trace
 import polars as pl
 import pytest
 from frames import TraceBuilder, hop
 from made_pages import drawing, written
 
 from tracer.report.reading import Reading
+from tracer.trace import load
 
 # How many pixels of a picture have each of some colours.
 PIXELS = """([id, colours]) => {
@@ -84,6 +86,15 @@ def test_calls_have_the_colours_of_the_phases_of_a_step(opened, resnet: Path) ->
         assert all(now < then / 1.2 for now, then in zip(of_parts_alone, before["tracks"], strict=True))
         assert "autograd" in page.locator("#legend").inner_text()
         assert "optimizer" not in page.locator("#legend").inner_text()
+
+
+def test_nothing_is_black_after_the_page_was_narrowed(opened, folder: Path) -> None:
+    page = opened(written(folder / "gpu.html", Reading(load(gpu_trace.PATH), "gpu")), 390)
+    for width in (390, 700, 391):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)  # it draws 100 ms after the last resize
+        drawing(page, "tracks")
+        assert page.evaluate(PIXELS, ["tracks", ["rgb(0, 0, 0)"]]) == [0], width
 
 
 def test_by_line_a_bar_has_its_number_and_the_text_that_it_has_room_for(opened, folder: Path) -> None:

@@ -35,7 +35,7 @@ class Minimap extends UIPlugin {
     const scale = engine.width / (parent.max - parent.min || 1);
     const box = (type, start, length, y, height) => {
       engine.setCtxValue("fillStyle", colour(type));
-      engine.fillRect((start - parent.min) * scale, y, Math.max(length * scale, 0.5), height);
+      engine.fillRect((start - parent.min) * scale, y, Math.max(length * scale, 1.5), height);
     };
     for (const { start, duration, type } of this.timeline.partBars) box(type, start, duration, 4, 12);
     for (const { start, duration } of this.timeline.waitBars) box("waiting", start, duration, 18, 6);
@@ -47,6 +47,7 @@ class Minimap extends UIPlugin {
     engine.ctx.globalAlpha = 1;
     engine.renderStroke(colour("focus"), left + 1, 1, Math.max(width - 2, 2), this.height - 2);
     this.interactionsEngine.addHitRegion("minimap", null, 0, 0, engine.width, this.height, "crosshair");
+    engine.reset(); // it would take this colour for that of a canvas that was resized, which is black
   }
 }
 

@@ -22,10 +22,9 @@ def wheel(root: Path, natives: Mapping[str, Path], soabi: str, tag: str, work: P
             shutil.copy(folder / name, place)
         shutil.copy(folder / "libtracer_injection.so", tree / "tracer")
     about = next(tree.glob("*.dist-info")) / "WHEEL"
-    lines = [
-        line for line in about.read_text().splitlines() if not line.startswith(("Tag:", "Root-Is-Purelib"))
-    ]
-    about.write_text("\n".join([*lines, "Root-Is-Purelib: false", f"Tag: {tag}-{tag}-linux_x86_64", ""]))
+    lines = filter(None, about.read_text().split("\n"))
+    kept = [line for line in lines if not line.startswith(("Tag:", "Root-Is-Purelib"))]
+    about.write_text("\n".join([*kept, "Root-Is-Purelib: false", f"Tag: {tag}-{tag}-linux_x86_64", ""]))
     packed = work / tag / "packed"
     packed.mkdir()
     _run("-m", "wheel", "pack", str(tree), "--dest-dir", str(packed))

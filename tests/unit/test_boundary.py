@@ -20,6 +20,7 @@ KNOWN = {
     ("runs code", "tracer/debugger/breakpoints.py"): "the user's --when",
     ("runs code", "tracer/debugger/walk.py"): "a session script of tracer, or of the user",
     ("imports", "tracer/attach/inside.py"): "modules of tracer",
+    ("imports", "tracer/base/build.py"): "the extension of tracer, and its account",
     ("imports", "tracer/__init__.py"): "modules of tracer",
     ("imports", "tracer/export/formats.py"): "modules of tracer",
     ("imports", "tracer/overrides/builtin.py"): "tracer's own kernels",

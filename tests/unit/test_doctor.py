@@ -362,3 +362,14 @@ def test_the_file_of_measurements_is_read(
     (found,) = environment.check_environment({"TRACER_MEASURED": value}, no_site=False)
     assert found.state == state
     assert says in found.text
+
+
+@pytest.mark.parametrize(("torch_cuda", "state"), [("13.0", "ok"), ("13.2", "ok"), ("12.8", "note")])
+def test_a_wheel_serves_one_major_version_of_cuda(
+    torch_cuda: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(monkeypatch)
+    monkeypatch.setattr(cuda, "is_wheel", lambda: True)
+    found = cuda.check_build(torch_cuda)
+    assert found.state == state
+    assert "CUDA_HOME" not in found.advice

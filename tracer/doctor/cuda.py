@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tracer.base import extension
-from tracer.base.build import build_info
+from tracer.base.build import build_info, is_wheel
 from tracer.doctor.finding import Finding
 from tracer.doctor.trial import Trial
 
@@ -33,10 +33,19 @@ def check_build(torch_cuda: str | None) -> Finding:
             "note", "CUDA", f"torch has CUDA {torch_cuda}, but tracer was built without it", advice
         )
     text = f"torch has CUDA {torch_cuda}, tracer was built with headers of CUDA {built_with.CUDA_HEADERS}"
+    if is_wheel():
+        return _check_wheel(torch_cuda, str(built_with.CUDA_HEADERS), text)
     if torch_cuda != built_with.CUDA_HEADERS:
         advice = f"unset CUDA_HOME, which chose these headers, and {extension.rebuild()}"
         return Finding("note", "CUDA", text, advice)
     return Finding("ok", "CUDA", text)
+
+
+def _check_wheel(torch_cuda: str, headers: str, text: str) -> Finding:
+    """A wheel's CUDA part is for one major version of CUDA."""
+    if torch_cuda.partition(".")[0] == headers.partition(".")[0]:
+        return Finding("ok", "CUDA", text)
+    return Finding("note", "CUDA", text, f"{_HOPS_ALONE}; {extension.rebuild()}")
 
 
 def check_overrides(torch_cuda: str | None) -> Finding:

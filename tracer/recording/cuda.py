@@ -24,7 +24,8 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
     if options.cuda == "on":
         statement = native.cuda_statement()
         if statement["state"] in _FAILED:
-            raise RecordingError(f"cannot record CUDA: {statement['why']}; to record without it: --cuda off")
+            why = statement["why"] if installed_cuda() else "torch has no CUDA"
+            raise RecordingError(f"cannot record CUDA: {why}; to record without it: --cuda off")
 
 
 def why_not(native: ModuleType) -> str:

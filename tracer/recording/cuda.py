@@ -20,12 +20,12 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
     Raises RecordingError if CUDA must be recorded (`cuda="on"`) and it is already known that it cannot be.
     """
     injection = os.path.join(FOLDER, "libtracer_injection.so")
-    native.begin_cuda(options.cuda != "off", options.driver, injection, unusable, say.is_quiet())
+    wanted = options.cuda != "off" and installed_cuda() is not None
+    native.begin_cuda(wanted, options.driver, injection, unusable, say.is_quiet())
     if options.cuda == "on":
-        statement = native.cuda_statement()
+        statement = _statement(native)
         if statement["state"] in _FAILED:
-            why = statement["why"] if installed_cuda() else "torch has no CUDA"
-            raise RecordingError(f"cannot record CUDA: {why}; to record without it: --cuda off")
+            raise RecordingError(f"cannot record CUDA: {statement['why']}; to record without it: --cuda off")
 
 
 def why_not(native: ModuleType) -> str:
@@ -44,5 +44,11 @@ def why_unusable(options: Options) -> str:
 def certificate(native: ModuleType) -> dict:
     """The certificate of a process, with its part on CUDA."""
     document = native.certificate()
-    document["cuda"] = native.cuda_statement()
+    document["cuda"] = _statement(native)
     return document
+
+
+def _statement(native: ModuleType) -> dict:
+    """What became of it. The CUDA part of a wheel is there also if torch has no CUDA."""
+    found = native.cuda_statement()
+    return found if installed_cuda() else {**found, "state": "not built", "why": "torch has no CUDA"}

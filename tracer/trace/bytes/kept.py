@@ -23,6 +23,7 @@ _WHY_OF_CUDA = (
     "--cuda off",
     "this machine has no NVIDIA driver (libcuda.so.1)",
     "tracer was built with a torch that has no CUDA",
+    "torch has no CUDA",
 )
 _WHY_OF_ENTRY = ("it holds the hop of another entry", "registered without being seen")
 _WHY_HIDDEN = (

@@ -1,0 +1,39 @@
+"""A wheel has its CUDA part also beside a torch that has no CUDA: nothing of CUDA is looked for there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tracer.base.errors import RecordingError
+from tracer.recording import cuda
+from tracer.recording.options import Options
+
+
+def native(begun: list[bool]) -> Any:
+    """An extension whose CUDA part finds no libcupti."""
+    state = {"state": "failed", "why": "libcupti.so.13 was not found"}
+    return SimpleNamespace(
+        begin_cuda=lambda wanted, *others: begun.append(wanted),
+        cuda_statement=lambda: dict(state),
+        certificate=dict,
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "why"),
+    [(None, False, "torch has no CUDA"), ("13.0", True, "libcupti.so.13 was not found")],
+)
+def test_what_is_said_of_cuda_asks_the_torch_that_is_there(
+    version: str | None, wanted: bool, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "installed_cuda", lambda: version)
+    begun: list[bool] = []
+    cuda.begin(native(begun), Options(), "")
+    assert begun == [wanted]
+    found = cuda.certificate(native(begun))["cuda"]
+    assert (found["state"], found["why"]) == ("failed" if wanted else "not built", why)
+    with pytest.raises(RecordingError, match=f"cannot record CUDA: {why}; to record without it: --cuda off"):
+        cuda.begin(native(begun), Options(cuda="on"), "")

@@ -21,7 +21,8 @@ from tracer.analysis.gaps import gaps
 from tracer.analysis.step_times import PARTS, step_times
 from tracer.report.html import chains, timeline
 from tracer.report.html.columns import packed, unpacked
-from tracer.report.html.page import inline, render_html
+from tracer.report.html.frame import inline
+from tracer.report.html.page import render_html
 from tracer.report.html.sections import to_html
 from tracer.report.page import Page
 from tracer.report.reading import Reading

@@ -6,7 +6,7 @@ from the outermost op call: what a flame graph draws.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -50,6 +50,13 @@ def call_tree(forest: Forest, phases: pl.Series) -> CallTree:
     rows = forest.hops.with_columns(
         line=own_or_forward_line().cast(pl.String), part=_phase_of_roots(forest, phases)
     )
+    tree = path_tree(forest, rows)
+    sums = _sums(rows, forest, tree.node_of).drop("node")
+    return replace(tree, nodes=tree.nodes.hstack(sums))
+
+
+def path_tree(forest: Forest, rows: pl.DataFrame) -> CallTree:
+    """The nodes without sums: parent, label and origin. `rows` has the columns of labels and origins."""
     labels, label = _distinct(rows, _LABEL)
     origins, origin = _distinct(rows, _ORIGIN)
     node_of = np.full(len(rows), -1)
@@ -63,16 +70,8 @@ def call_tree(forest: Forest, phases: pl.Series) -> CallTree:
         node_labels.append(key % many)
         node_origins.append(origin[forest.root[_first(place, members, len(key))]])
         count += len(key)
-    nodes = pl.DataFrame(
-        {
-            "parent": _joined(parents),
-            "label": _joined(node_labels),
-            "origin": _joined(node_origins),
-        }
-    ).with_row_index("node")
-    return CallTree(
-        nodes.join(_sums(rows, forest, node_of), on="node").drop("node"), labels, origins, node_of
-    )
+    nodes = {"parent": _joined(parents), "label": _joined(node_labels), "origin": _joined(node_origins)}
+    return CallTree(pl.DataFrame(nodes), labels, origins, node_of)
 
 
 def _phase_of_roots(forest: Forest, phases: pl.Series) -> pl.Series:

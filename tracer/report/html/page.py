@@ -1,25 +1,16 @@
-"""Writes a report as one HTML page that opens offline.
-
-Names of a trace are untrusted. Jinja escapes all text; the tables are HTML of sections.to_html, which keeps
-no HTML of a name; numbers and names that are drawn come as base64. The page allows no script but its own.
-"""
+"""A report as one HTML page that opens offline."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from tracer.analysis.call_tree import call_tree
-from tracer.base.package import VERSION
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.chains import packed_tree
-from tracer.report.html.document import asset
+from tracer.report.html.frame import render_frame
 from tracer.report.html.sections import about, parts
 from tracer.report.html.timeline import packed_timeline
 from tracer.report.kernel_tables import KernelTables
@@ -29,8 +20,7 @@ from tracer.report.roofline import Roofline, rooflines
 from tracer.report.step_tables import parts_of
 from tracer.report.svg.roofline import KINDS, roofline_body
 
-_SCRIPTS = ("flame-chart.min.js", "page.js")
-_PARTS_OF_PAGE = (
+_SCRIPTS = (
     "data.js",
     "tree.js",
     "chart.js",
@@ -39,6 +29,7 @@ _PARTS_OF_PAGE = (
     "timeline.js",
     "chain.js",
     "tables.js",
+    "controls.js",
     "main.js",
 )
 
@@ -56,38 +47,28 @@ def render_html(reading: Reading) -> str:
     drawn = _rooflines(reading)
     shown = list(parts(reading, page))
     of_a_step = parts_of(reading.step_times) if reading.only is None else None
-    scripts = [_script(name) for name in _SCRIPTS]
-    anchors = [("time", "Where time goes"), ("timeline", "Timeline")] + [("roofline", "Roofline")] * bool(
-        drawn
-    )
-    anchors += [(part.name, part.title) for part in shown if part.level == 2]
-    return (
-        _template()
-        .render(
-            name=visible(reading.name, LONGEST),
-            version=VERSION,
-            policy=_policy(scripts),
-            style=Markup(asset("page.css")),
-            command=visible(" ".join(map(str, environment.get("argv") or [])), LONGEST),
-            environment=visible(_environment(reading), LONGEST),
-            verdict=visible(str(certificate["verdict"]), LONGEST),
-            complete=bool(certificate.get("complete")),
-            named={part.name for part in shown},
-            contents=anchors,
-            about=Markup(about(reading, page)),
-            of_a_step=of_a_step,
-            percent=percent,
-            rooflines=drawn,
-            roofline_body=roofline_body,
-            roofline_kinds=KINDS,
-            parts=[{**vars(part), "body": Markup(part.body)} for part in shown],
-            licences=asset("THIRD_PARTY.txt"),
-            tree=packed_tree(reading, tree),
-            timeline=packed_timeline(reading, forest, tree.node_of),
-            scripts=[Markup(script) for script in scripts],
-        )
-        .rstrip()
-        + "\n"
+    pictures = [("time", "Where time goes"), ("timeline", "Timeline")]
+    return render_frame(
+        "page.html.j2",
+        _SCRIPTS,
+        name=reading.name,
+        title=reading.name,
+        pictures=pictures + [("roofline", "Roofline")] * bool(drawn),
+        parts=shown,
+        packed={
+            "tree-data": packed_tree(reading, tree),
+            "timeline-data": packed_timeline(reading, forest, tree.node_of),
+        },
+        command=visible(" ".join(map(str, environment.get("argv") or [])), LONGEST),
+        environment=visible(_environment(reading), LONGEST),
+        verdict=visible(str(certificate["verdict"]), LONGEST),
+        complete=bool(certificate.get("complete")),
+        about=Markup(about(reading, page)),
+        of_a_step=of_a_step,
+        percent=percent,
+        rooflines=drawn,
+        roofline_body=roofline_body,
+        roofline_kinds=KINDS,
     )
 
 
@@ -103,36 +84,3 @@ def _environment(reading: Reading) -> str:
 
 def _rooflines(reading: Reading) -> list[Roofline]:
     return rooflines(KernelTables.of(reading)) if reading.has_cuda and reading.only != "cuda" else []
-
-
-def _policy(scripts: list[str]) -> str:
-    """No address is fetched, and only these scripts run."""
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
-    own = f"script-src {hashes}; style-src 'unsafe-inline'"
-    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def inline(script: str) -> str:
-    """A script as it may be between <script> and </script>."""
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-@cache
-def _script(name: str) -> str:
-    if name == "page.js":
-        text = "(() => {\n'use strict';\n" + "\n".join(map(asset, _PARTS_OF_PAGE)) + "})();\n"
-    else:
-        text = asset(name)
-    return inline(text)
-
-
-@cache
-def _template() -> Any:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(asset("page.html.j2"))

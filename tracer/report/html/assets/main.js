@@ -1,21 +1,6 @@
 // Connects the parts of the page.
 const MOST_FIRST = 3;
 
-function choices(id, options, chosen, onChange) {
-  const holder = document.getElementById(id);
-  for (const [value, text] of Object.entries(options)) {
-    const label = element("label", "", text);
-    const input = element("input");
-    input.type = "radio";
-    input.name = id;
-    input.value = value;
-    input.checked = value === chosen;
-    input.addEventListener("change", () => onChange(value));
-    label.prepend(input);
-    holder.append(label);
-  }
-}
-
 const OF_KINDS = { module: "module or key", group: "line", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy" };
 const OF_PHASES = { forward: "forward", backward: "backward", optimizer: "optimizer", data: "data", communication: "communication", compile: "compiling", waiting: "waiting for GPU", group: "several phases, or none" };
 
@@ -39,39 +24,6 @@ function legend(id, texts, drawn) {
     item.prepend(swatch);
     return item;
   }));
-}
-
-function theme(onChange) {
-  const select = document.getElementById("theme");
-  select.addEventListener("change", () => {
-    if (select.value) document.documentElement.dataset.theme = select.value;
-    else delete document.documentElement.dataset.theme;
-    onChange();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", onChange);
-}
-
-function zoomButtons(prefix, chart) {
-  document.getElementById(prefix + "-in").addEventListener("click", () => chart().zoom(1.6));
-  document.getElementById(prefix + "-out").addEventListener("click", () => chart().zoom(1 / 1.6));
-  document.getElementById(prefix + "-reset").addEventListener("click", () => chart().reset());
-}
-
-// Marks the link to the section that one is in.
-function followSections() {
-  const nav = document.querySelector("nav");
-  const links = [...nav.querySelectorAll("a")];
-  const targets = links.map((link) => document.querySelector(link.getAttribute("href")));
-  const mark = () => {
-    const above = targets.filter((target) => target.getClientRects().length && target.getBoundingClientRect().top < innerHeight / 4);
-    links.forEach((link, number) => {
-      if (targets[number] !== above[above.length - 1]) return link.removeAttribute("aria-current");
-      link.setAttribute("aria-current", "true");
-      nav.scrollLeft = link.offsetLeft - nav.clientWidth / 2;
-    });
-  };
-  addEventListener("scroll", () => requestAnimationFrame(mark), { passive: true });
-  mark();
 }
 
 // The first rows of a table, where a reader looks first; they lead where the rows lead.
@@ -189,9 +141,4 @@ async function main() {
   document.documentElement.dataset.ready = "yes";
 }
 
-main().catch((error) => {
-  const failure = document.getElementById("failure");
-  failure.textContent = "This page could not be drawn: " + error + ". The tables below do not need it.";
-  failure.hidden = false;
-  throw error;
-});
+run(main);

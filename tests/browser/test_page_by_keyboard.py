@@ -211,7 +211,7 @@ def test_axe_finds_nothing(opened, resnet: Path, width: int, scheme: str) -> Non
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_a_page_of_text_alone(chromium, folder: Path, scheme: str) -> None:
-    """Those of a job, a fleet and a difference; here the whole report of a trace."""
+    """Those of a job and a fleet; here the whole report of a trace."""
     path = folder / "document.html"
     path.write_text(render_document("report", render(Reading(load(RESNET), "resnet34.trace"))))
     context = chromium.new_context(viewport={"width": 390, "height": 900}, color_scheme=scheme)

@@ -1,4 +1,4 @@
-"""The colours of phases on the page can be told apart, also by the colour-blind."""
+"""Colours of phases, and of what became slower or faster, can be told apart, also by the colour-blind."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tracer.report.html.document import asset
 
 PHASES = ("forward", "backward", "optimizer", "data", "communication", "compile", "waiting", "outside")
+CHANGES = ("slower", "faster", "longer", "shorter", "same")
 # What is seen of linear RGB without one kind of cone: Machado, Oliveira and Fernandes, 2009.
 SEEN = {
     "all cones": np.eye(3),
@@ -42,7 +43,7 @@ def colours(scheme: str) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for name, colour in rules:
         found.setdefault(name, []).append(colour)
-    return {name: found[name][0 if scheme == "light" else -1] for name in PHASES}
+    return {name: of_both[0 if scheme == "light" else -1] for name, of_both in found.items()}
 
 
 def lab(colour: str, seen: object) -> np.ndarray:
@@ -54,7 +55,8 @@ def lab(colour: str, seen: object) -> np.ndarray:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("eyes", SEEN)
-def test_any_two_phases_differ(scheme: str, eyes: str) -> None:
+@pytest.mark.parametrize("names", [PHASES, CHANGES], ids=["phases", "changes"])
+def test_any_two_differ(names: tuple[str, ...], scheme: str, eyes: str) -> None:
     places = {name: lab(colour, SEEN[eyes]) for name, colour in colours(scheme).items()}
-    for one, other in combinations(PHASES, 2):
+    for one, other in combinations(names, 2):
         assert np.linalg.norm(places[one] - places[other]) > LEAST, (one, other)

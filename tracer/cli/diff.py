@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tracer.analysis.difference import Change, Difference, Fusion
     from tracer.trace import Trace
 
+    Traces = tuple[list[Trace], list[Trace]]
+
 _ROWS = ("line", "op", "module")
 
 
@@ -110,7 +112,7 @@ def diff(
 
         print_json(difference_document(*traces, found, limit))
     elif output is not None:
-        _write(output, found, sides, limit, html)
+        _write(output, traces, found, sides, limit)
     else:
         with writing():
             _show(found, by, limit)
@@ -119,10 +121,10 @@ def diff(
         raise typer.Exit(1)
 
 
-def _compared(sides: Sides) -> tuple[tuple[list[Trace], list[Trace]], Difference]:
+def _compared(sides: Sides) -> tuple[Traces, Difference]:
     from tracer.analysis.difference import DifferenceError, difference
 
-    traces: tuple[list[Trace], list[Trace]] = ([], [])
+    traces: Traces = ([], [])
     for side, files in zip(traces, sides, strict=True):
         for file in files:
             with analysing(file) as trace:
@@ -161,13 +163,17 @@ def _percent(text: str) -> float:
     return share
 
 
-def _write(output: Path, found: Difference, sides: Sides, limit: int, html: bool) -> None:
-    from tracer.report.difference_page import difference_page
-    from tracer.report.html.document import render_document
+def _write(output: Path, traces: Traces, found: Difference, sides: Sides, limit: int) -> None:
+    before, after = (", ".join(file.name for file in side) for side in sides)
+    if output.suffix.lower() in HTML:
+        from tracer.report.html.difference import render_difference
 
-    names = [", ".join(file.name for file in side) for side in sides]
-    text = difference_page(found, names[0], names[1], limit)
-    write_output(output, render_document(f"{names[0]} and {names[1]}", text) if html else text)
+        text = render_difference(*traces, found, (before, after), limit)
+    else:
+        from tracer.report.difference_page import difference_page
+
+        text = difference_page(found, before, after, limit)
+    write_output(output, text)
     say(f"wrote {output}")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracer.report.cells import code, fenced, prose, table, wrapped
 from tracer.report.decision_text import decision
@@ -28,28 +29,51 @@ if TYPE_CHECKING:
     from tracer.analysis.difference import Change, Difference
 
 
+class Section(NamedTuple):
+    """`text` is markdown."""
+
+    name: str
+    title: str
+    text: str
+
+
 def difference_page(found: Difference, before: str, after: str, limit: int) -> str:
     """Markdown that ends in a newline; `before` and `after` name the traces, 0 is no limit of rows."""
     parts = [
         "# What changed",
         wrapped(f"{code(before)} (before) and {code(after)} (after): {prose(verdict(found))}."),
-        "\n".join(f"- {prose(cause)}" for cause in found.causes) if found.causes else "",
-        "\n".join(wrapped(f"{prose(remark)}.") for remark in found.remarks),
+        answer(found),
     ]
-    if found.causes:
-        parts.insert(2, "Likely causes:")
-    parts.insert(2, "\n".join(f"- {prose(sentence)}" for sentence in decision(found)))
+    for section in sections(found, limit, limit):
+        parts += [f"## {section.title}", section.text]
+    return paragraphs(*parts) + "\n"
+
+
+def answer(found: Difference) -> str:
+    """What is said after the verdict: by what rule, likely causes, remarks."""
+    return paragraphs(
+        "\n".join(f"- {prose(sentence)}" for sentence in decision(found)),
+        "Likely causes:" if found.causes else "",
+        "\n".join(f"- {prose(cause)}" for cause in found.causes),
+        "\n".join(wrapped(f"{prose(remark)}.") for remark in found.remarks),
+    )
+
+
+def sections(found: Difference, limit: int, most_rows: int) -> Iterator[Section]:
+    """Those that have something to say; at most `limit` changes, and `most_rows` of each table of times."""
     if found.values is not None:
-        parts += ["## Values", "\n".join(f"- {prose(line)}" for line in value_lines(found.values))]
+        yield Section("values", "Values", "\n".join(f"- {prose(line)}" for line in value_lines(found.values)))
     if found.fusion is not None:
-        parts += fusion_parts(found.fusion, limit)
+        yield Section("fusion", "Eager against compiled", paragraphs(*fusion_parts(found.fusion, limit)))
     changed = folded(found.structural)
     if changed:
-        parts += ["## Structure, in the order in which it ran"]
-        parts += [_change(change, others, limit) for change, others in first(changed, limit)]
-        parts += [shown_of(len(first(changed, limit)), len(changed), "change")]
-    parts += [_times(by, found, limit) for by in ROWS]
-    return paragraphs(*parts) + "\n"
+        shown = first(changed, limit)
+        entries = [_change(change, others, limit) for change, others in shown]
+        cut = shown_of(len(shown), len(changed), "change")
+        yield Section("structure", "Structure, in the order in which it ran", paragraphs(*entries, cut))
+    for by in ROWS:
+        if text := _times(by, found, most_rows):
+            yield Section(f"{by}s", f"Times by {by}", text)
 
 
 def _change(change: Change, others: list[Change], limit: int) -> str:
@@ -75,6 +99,4 @@ def _times(by: str, found: Difference, limit: int) -> str:
     what = "A module counts those within it. " if by == MODULE else ""
     unit = "a step" if all(found.steps) else "the whole run"
     note = f"{what}Times are medians of what {unit} spends in outermost ops."
-    return paragraphs(
-        f"## Times by {by}", note, table(titles(by, found), cells), shown_of(len(shown), len(of), "row")
-    )
+    return paragraphs(note, table(titles(by, found), cells), shown_of(len(shown), len(of), "row"))

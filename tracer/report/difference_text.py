@@ -11,7 +11,16 @@ from tracer.report.decision_text import OUTSIDE
 from tracer.report.text import count, duration
 
 if TYPE_CHECKING:
-    from tracer.analysis.difference import Between, Both, Change, Difference, Place, Times, ValueDifference
+    from tracer.analysis.difference import (
+        Between,
+        Both,
+        Change,
+        Difference,
+        Kind,
+        Place,
+        Times,
+        ValueDifference,
+    )
 
 LINE, OP, MODULE = "line", "op", "module"
 ROWS = (LINE, OP, MODULE)
@@ -87,26 +96,25 @@ def chain_diff(change: Change) -> list[str]:
 def titles(by: str, found: Difference) -> list[str]:
     """The titles of the columns of `rows`; those on the right end in a colon."""
     names = [by] if by != LINE else [LINE, OP]
+    return [*names, *figure_titles(found), *["text"] * (by == LINE)]
+
+
+def figure_titles(found: Difference) -> list[str]:
+    """Those of `cells`."""
     ratio = "ratio (runs):" if found.several else "ratio (95 %):"
     times = ["before:", "after:", ratio, "verdict:"]
     gpu = ["GPU before:", "GPU after:", "GPU ratio:"] if _has_gpu(found) else []
-    return names + times + gpu + ["text"] * (by == LINE)
+    return times + gpu
 
 
 def rows(by: str, found: Difference) -> list[list[str]]:
     """Cells of lines, ops or modules that took time, the largest change first."""
     if by != LINE:
         named = found.ops if by == OP else found.modules
-        return [
-            [name, *_cells(both, _there(both.times), found)] for name, both in named.items() if _some(both)
-        ]
+        return [[name, *cells(both, found)] for name, both in named.items() if _some(both)]
     ranked = [(change.times, _row(change, found)) for change in found.changes]
     ranked += [(both, _gap_row(lines, both, found)) for lines, both in found.outside.items()]
     return [row for both, row in sorted(ranked, key=lambda item: -item[0].change_ns) if _some(both)]
-
-
-def _there(times: Times) -> str:
-    return "new" if not times.before else "vanished" if not times.after else ""
 
 
 def _some(both: Both) -> bool:
@@ -119,20 +127,29 @@ def _has_gpu(found: Difference) -> bool:
 
 def _row(change: Change, found: Difference) -> list[str]:
     kind = change.kind
-    there = "new" if change.before is None else "vanished" if change.after is None else ""
-    text = kind.text if len(kind.text) <= _TEXT else f"{kind.text[: _TEXT - 3]}..."
     name = f"{kind.line} (backward)" if kind.backward else kind.line
-    return [name, kind.op, *_cells(change.times, there, found), text]
+    return [name, kind.op, *cells_of(change, found), short_text(kind)]
+
+
+def short_text(kind: Kind) -> str:
+    return kind.text if len(kind.text) <= _TEXT else f"{kind.text[: _TEXT - 3]}..."
+
+
+def cells_of(change: Change, found: Difference) -> list[str]:
+    there = "new" if change.before is None else "vanished" if change.after is None else ""
+    return cells(change.times, found, there or change.times.times.verdict)
 
 
 def _gap_row(lines: Between, both: Both, found: Difference) -> list[str]:
-    return [" -> ".join(lines), OUTSIDE, *_cells(both, _there(both.times), found), ""]
+    return [" -> ".join(lines), OUTSIDE, *cells(both, found), ""]
 
 
-def _cells(both: Both, there: str, found: Difference) -> list[str]:
+def cells(both: Both, found: Difference, verdict: str | None = None) -> list[str]:
     """before, after, ratio, verdict; and before, after and ratio of the GPU if there is one."""
-    cells = [*_figures(both.times), there or both.times.verdict]
-    return cells + _figures(both.gpu) * _has_gpu(found)
+    times = both.times
+    if verdict is None:
+        verdict = "new" if not times.before else "vanished" if not times.after else times.verdict
+    return [*_figures(times), verdict] + _figures(both.gpu) * _has_gpu(found)
 
 
 def _figures(times: Times) -> list[str]:

@@ -14,7 +14,6 @@ def fusion_parts(found: Fusion, limit: int) -> list[str]:
     head, *sentences = text.fusion_lines(found)
     kernels, lines = first(found.kernels, limit), first(found.lines, limit)
     parts = [
-        "## Eager against compiled",
         wrapped(prose(head)),
         "\n".join(wrapped(f"- {prose(sentence)}", "  ") for sentence in sentences),
         *(_kernel(kernel) for kernel in kernels),

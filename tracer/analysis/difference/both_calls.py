@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SIDES = ("before", "after")
 SUMS = ("ns", "gpu_ns", "calls")
 _SHARED = ("kind", "op", "key", "kernel", "module", "backward_node")
-_OF_ONE_SIDE = ("registered_at", "override", "called_from")
+_OF_ONE_SIDE = ("registered_at", "override", "called_from", "part")
 """What would keep equal calls of both sides apart"""
 
 
@@ -62,11 +62,23 @@ def both_calls(before: Sequence[Trace], after: Sequence[Trace], found: Differenc
     return CallTree(nodes, tree.labels, tree.origins, tree.node_of)
 
 
-def line_of(change: Change, changes: Sequence[Change]) -> str:
-    """Its line after. Of one that vanished that before: with a word if another has this name now."""
-    name = change.kind.line
-    taken = change.after is None and any(other.after and other.after.line == name for other in changes)
-    return f"{name} (before)" if taken else name
+def line_names(changes: Sequence[Change]) -> list[str]:
+    """Of each change `train.py:7`, or `train.py:7 -> train.py:9` if the line moved or was edited.
+
+    Op calls of one side only are of the line that has their name, if code of it is on both sides.
+    """
+    pairs = {change.before.line: change.after.line for change in changes if change.before and change.after}
+    before_of = {after: before for before, after in pairs.items()}
+
+    def name(change: Change) -> str:
+        before = change.before.line if change.before else before_of.get(change.kind.line)
+        if before is None and pairs.get(change.kind.line, change.kind.line) != change.kind.line:
+            return f"{change.kind.line} (new)"  # before, another line had this number
+        before = before or change.kind.line
+        after = pairs.get(before, before)
+        return before if before == after else f"{before} -> {after}"
+
+    return list(map(name, changes))
 
 
 def _calls(
@@ -79,7 +91,7 @@ def _calls(
     if steps is not None:
         own = own.set(~whole.hops["step"].is_in(list(steps)).fill_null(False), -1)
     forest = Forest.of(whole.hops.with_columns(change=own.gather(whole.root)).filter(pl.col("change") >= 0))
-    lines = dict(enumerate(line_of(change, changes) for change in changes))
+    lines = dict(enumerate(line_names(changes)))
     on_gpu = pl.col("kind").cast(pl.String).is_in(GPU_KINDS)
     rows = forest.hops.select(
         "change",
@@ -104,13 +116,13 @@ def _changes(hops: pl.DataFrame, sources: SourceLines, changes: Sequence[Change]
             numbers[kind.runs[0].key] = number
     rows = hops.select(pl.col("source", "op").cast(pl.String), backward=in_backward())
     kinds = rows.unique()
-    found = [numbers.get(_key(*row, sources), -1) for row in kinds.iter_rows()]
+    found = [numbers.get(_key(sources, *row), -1) for row in kinds.iter_rows()]
     kinds = kinds.with_columns(change=pl.Series(found, dtype=pl.Int64))
     on = ["source", "op", "backward"]
     return rows.join(kinds, on=on, how="left", nulls_equal=True, maintain_order="left")["change"]
 
 
-def _key(line: str | None, op: str | None, backward: bool, sources: SourceLines) -> Key:
+def _key(sources: SourceLines, line: str | None, op: str | None, backward: bool) -> Key:
     """As difference.kinds.Kind.key."""
     name, text = (sources.name(line), sources.text(line)) if line else (NO_LINE, "")
     return name.rpartition(":")[0], text or name, op or "?", backward

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -19,6 +19,9 @@ from tracer.report.reading import Reading
 from tracer.report.step_tables import with_lines
 from tracer.report.text import package_relative
 
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
 MOST_GAPS = 300
 """Pairs of lines around time outside ops that have a bar of their own"""
 _OF_GAPS = ("total_ns", "gaps", "longest_ns")
@@ -26,7 +29,7 @@ _OF_GAPS = ("total_ns", "gaps", "longest_ns")
 
 def packed_tree(reading: Reading, tree: CallTree) -> str:
     """The text for the page: columns `nodes.*`, `labels.*`, `origins.*`; `meta` has the texts by number."""
-    texts = _Texts()
+    texts = Texts()
     sources = SourceLines.of(reading.trace)
     labels = pl.DataFrame(
         {
@@ -64,12 +67,14 @@ def packed_tree(reading: Reading, tree: CallTree) -> str:
     }
     columns = of_table("nodes", nodes) | of_table("labels", labels) | of_table("origins", origins)
     meta = {"texts": texts.texts, "stacks": stacks, "said": _said(reading)}
-    return packed(columns, meta | {"modules": _modules(reading), "outside": _outside(reading, sources)})
+    return packed(
+        columns, meta | {"modules": modules_of(reading.trace), "outside": _outside(reading, sources)}
+    )
 
 
-def _modules(reading: Reading) -> dict[str, list[str]]:
+def modules_of(trace: Trace) -> dict[str, list[str]]:
     """Each module that is in others: all of them, the outermost first."""
-    _, chains = module_chains(reading.trace)
+    _, chains = module_chains(trace)
     return {
         visible(chain[0], LONGEST): [visible(name, LONGEST) for name in reversed(chain)]
         for chain in sorted(chains)
@@ -117,7 +122,7 @@ def _said(reading: Reading) -> list[str]:
     return said + [f"Only paths with {', '.join(map(visible, reading.patterns))}."] * bool(reading.patterns)
 
 
-class _Texts:
+class Texts:
     """Numbers for texts, the same for equal ones; names as a reader may see them."""
 
     def __init__(self) -> None:

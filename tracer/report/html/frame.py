@@ -10,16 +10,24 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from tracer.analysis.cuda_tables import has_cuda
 from tracer.base.package import VERSION
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.document import asset
 from tracer.report.html.sections import Part
 
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
+SHARED_SCRIPTS = ("data.js", "tree.js", "chart.js", "chain.js", "tables.js", "controls.js")
+MOST_ROWS = 500
+"""Of a table that a page holds; assets/tables.js shows the first 40 until all are asked for"""
+_VERSIONS = (("torch", "torch"), ("Python", "python"))
 _LIBRARY = "flame-chart.min.js"
 
 
@@ -56,6 +64,16 @@ def render_frame(
         .rstrip()
         + "\n"
     )
+
+
+def environment_of(trace: Trace) -> str:
+    """torch, Python, devices and when, of what is known."""
+    facts = trace.environment
+    words = [f"{name} {facts[key]}" for name, key in _VERSIONS if facts.get(key)]
+    if has_cuda(trace):
+        words.extend(trace.devices["name"].drop_nulls().unique(maintain_order=True))
+    words += [str(facts[key]) for key in ("cpu", "started_at") if facts.get(key)]
+    return " \u00b7 ".join(words)
 
 
 def _policy(scripts: list[str]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from markupsafe import Markup
 
 from tracer.analysis.call_tree import call_tree
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.chains import packed_tree
-from tracer.report.html.frame import render_frame
+from tracer.report.html.frame import MOST_ROWS, SHARED_SCRIPTS, environment_of, render_frame
 from tracer.report.html.sections import about, parts
 from tracer.report.html.timeline import packed_timeline
 from tracer.report.kernel_tables import KernelTables
@@ -20,26 +19,12 @@ from tracer.report.roofline import Roofline, rooflines
 from tracer.report.step_tables import parts_of
 from tracer.report.svg.roofline import KINDS, roofline_body
 
-_SCRIPTS = (
-    "data.js",
-    "tree.js",
-    "chart.js",
-    "icicle.js",
-    "tracks.js",
-    "timeline.js",
-    "chain.js",
-    "tables.js",
-    "controls.js",
-    "main.js",
-)
-
-_MOST_ROWS = 500
-"""Of a table that the page holds; assets/tables.js shows the first 40 until all are asked for"""
+_SCRIPTS = (*SHARED_SCRIPTS, "icicle.js", "tracks.js", "timeline.js", "main.js")
 
 
 def render_html(reading: Reading) -> str:
     """The page, with one newline at its end. Its tables have more rows than they show at first."""
-    reading = replace(reading, rows=reading.rows or _MOST_ROWS)
+    reading = replace(reading, rows=reading.rows or MOST_ROWS)
     page = Page.of(reading)
     forest = reading.chosen_part
     tree = call_tree(forest, reading.phases)
@@ -60,7 +45,7 @@ def render_html(reading: Reading) -> str:
             "timeline-data": packed_timeline(reading, forest, tree.node_of),
         },
         command=visible(" ".join(map(str, environment.get("argv") or [])), LONGEST),
-        environment=visible(_environment(reading), LONGEST),
+        environment=visible(environment_of(reading.trace), LONGEST),
         verdict=visible(str(certificate["verdict"]), LONGEST),
         complete=bool(certificate.get("complete")),
         about=Markup(about(reading, page)),
@@ -70,16 +55,6 @@ def render_html(reading: Reading) -> str:
         roofline_body=roofline_body,
         roofline_kinds=KINDS,
     )
-
-
-def _environment(reading: Reading) -> str:
-    facts: dict[str, Any] = reading.trace.environment
-    words = [f"torch {facts['torch']}"] if facts.get("torch") else []
-    words += [f"Python {facts['python']}"] if facts.get("python") else []
-    words += list(reading.devices)
-    words += [str(facts["cpu"])] if facts.get("cpu") else []
-    words += [str(facts["started_at"])] if facts.get("started_at") else []
-    return " \u00b7 ".join(words)
 
 
 def _rooflines(reading: Reading) -> list[Roofline]:

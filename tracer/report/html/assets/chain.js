@@ -45,7 +45,7 @@ class Chain {
   }
 
   // Of a bar: `nodes` are those that it merges.
-  showBar(tree, place) {
+  showBar(tree, place, facts) {
     let nodes = [...tree.nodes(place)];
     let calls = nodes;
     if (!nodes.length) {
@@ -62,7 +62,7 @@ class Chain {
     }
     if (!nodes.length) return;
     const heaviest = calls.reduce((best, node) => (this.weight(node) > this.weight(best) ? node : best));
-    this.show(heaviest, nodes, tree.label[place] < 0 ? tree.name(place) : "");
+    this.show(heaviest, nodes, tree.label[place] < 0 ? tree.name(place) : "", facts);
   }
 
   // Of a row of a table: it says what the row says, then the heaviest chain of the calls that the row counts.
@@ -77,11 +77,14 @@ class Chain {
   }
 
   show(node, nodes, group, facts = this.facts(nodes)) {
-    const { calls } = this;
     this.node = node;
-    document.getElementById("chain-title").textContent = group || calls.names[calls.label[node]];
-    const body = document.getElementById("chain-body");
-    body.replaceChildren(this.factsOf(facts), ...this.ofSeveral(nodes), this.list(node, !!group), ...this.lines(nodes));
+    const parts = [...this.ofSeveral(nodes), this.list(node, !!group), ...this.lines(nodes)];
+    this.fill(group || this.calls.names[this.calls.label[node]], facts, parts);
+  }
+
+  fill(title, facts, parts) {
+    document.getElementById("chain-title").textContent = title;
+    document.getElementById("chain-body").replaceChildren(this.factsOf(facts), ...parts);
     this.open();
   }
 
@@ -197,13 +200,16 @@ class Chain {
     if (registered) more.push("registered at " + registered);
     if (override) more.push("override " + override);
     if (inputs >= 0 && calls.texts[inputs]) more.push((HOPS.has(kind) ? "inputs " : "") + calls.texts[inputs] + (others > 0 ? " and " + (HOPS.has(kind) ? count(others, "more input") : others + " more") : ""));
-    const number = calls.column("rows")[node];
-    const gpu = calls.column("gpu_ns")[node];
-    const host = calls.column("host_ns")[node];
-    const cost = (calls.onGpu(node) ? "GPU " + duration(gpu) : duration(host) + (gpu ? ", GPU " + duration(gpu) : "")) + ", " + number.toLocaleString("en-US") + " x";
-    const row = this.row(WHAT[kind] || kind, calls.names[label], more, cost, () => this.showNode(node));
+    const row = this.row(WHAT[kind] || kind, calls.names[label], more, this.cost(node), () => this.showNode(node));
     if (className) row.classList.add(className);
     return row;
+  }
+
+  cost(node) {
+    const { calls } = this;
+    const gpu = calls.column("gpu_ns")[node];
+    const host = duration(calls.column("host_ns")[node]) + (gpu ? ", GPU " + duration(gpu) : "");
+    return (calls.onGpu(node) ? "GPU " + duration(gpu) : host) + ", " + calls.column("rows")[node].toLocaleString("en-US") + " x";
   }
 
   row(what, name, more, cost, onClick) {

@@ -3,7 +3,8 @@ const { FlameChartContainer, FlameChartPlugin, TimeGridPlugin, TogglePlugin, UIP
 Object.getPrototypeOf(UIPlugin).defaultMaxListeners = 0; // every track listens to one mouse
 const PHASES = ["forward", "backward", "optimizer", "data", "communication", "compile", "waiting"]; // as the bar of a step's parts has them
 const KINDS = ["autograd", "wrapper", "composite", "backend", "library", "api", "kernel", "copy"];
-const TYPES = [...PHASES, ...KINDS, "module", "group", "range", "outside", "dim", "match"]; // each has a colour in page.css
+const CHANGES = ["slower", "faster", "longer", "shorter", "same"]; // of a difference
+const TYPES = [...PHASES, ...KINDS, "module", "group", "range", "outside", "dim", "match", ...CHANGES]; // each has a colour in page.css
 const INKS = ["#14181c", "#ffffff"];
 const BAR = 18;
 const FONT = '12px system-ui, "DejaVu Sans", sans-serif';
@@ -196,6 +197,19 @@ class Chart {
     this.height = height;
     this.container.resize(this.width(), height);
     this.render();
+  }
+
+  // A title and a picture of this height, each in turn; `first` is the place of the first picture.
+  stack(heights, first) {
+    const { engine } = this;
+    heights.forEach((height, number) => {
+      const child = engine.children[first + 2 * number];
+      child.collapsed = false;
+      child.height = height;
+    });
+    engine.recalcChildrenLayout();
+    for (const child of engine.children) child.applyCanvasSize();
+    this.recolour();
   }
 
   recolour() {

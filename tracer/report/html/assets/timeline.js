@@ -184,15 +184,7 @@ class Timeline {
 
   // Each track as high as its levels.
   place() {
-    const { engine } = this.chart;
-    this.heights.forEach((height, number) => {
-      const child = engine.children[3 + 2 * number];
-      child.collapsed = false;
-      child.height = height;
-    });
-    engine.recalcChildrenLayout();
-    for (const child of engine.children) child.applyCanvasSize();
-    this.chart.recolour();
+    this.chart.stack(this.heights, 3);
   }
 
   resize() {

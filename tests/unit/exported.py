@@ -97,7 +97,13 @@ def _track(described: dict[int, Any], uuid: int) -> tuple[Any, ...]:
         return "process", track.process.pid, track.process.process_name
     if track.HasField("thread"):
         return "thread", track.thread.pid, track.thread.tid, track.thread.thread_name
-    return "stream", described[track.parent_uuid].process.pid, " ".join(track.name.split())
+    above = described[track.parent_uuid]
+    name = " ".join(track.name.split())
+    if above.HasField("thread"):  # whose number the page adds
+        own = above.thread.thread_name != f"thread {above.thread.tid}"
+        own &= name.endswith(f" of {above.thread.thread_name}")
+        return "stream", above.thread.pid, f"{name} ({above.thread.tid})" if own else name
+    return "stream", above.process.pid, name
 
 
 def chrome_slices(path: Path) -> list[Slice]:

@@ -7,7 +7,7 @@ are the same and filled in for each, so that memory does not grow with the trace
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,6 +17,7 @@ from tracer.export.export_errors import ExportError
 from tracer.export.fields import Shape
 from tracer.export.output import new_file
 from tracer.export.timeline import Block, Counter, Timeline
+from tracer.export.tracks import Track
 from tracer.trace import Trace
 
 if TYPE_CHECKING:
@@ -75,26 +76,21 @@ class _Writer:
         packet.sequence_flags = self._protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         self._builder.write_packet(packet)
         uuids = count(1)
-        processes: dict[int, int] = {}
-        facts = about(trace)
-        for process in timeline.tracks.processes.values():
-            track = self._track(next(uuids))
-            track.process.pid = process.pid & _LARGEST_ID
-            track.process.process_name = process.name
-            track.process.process_labels.extend(facts[name] for name in _LABELS if facts[name])
-            track.child_ordering = self._protos.TrackDescriptor.EXPLICIT
-            processes[process.process] = track.uuid
-            self._write_track(track)
-        for line in timeline.tracks.tracks:
-            track = self._track(next(uuids))
+        processes = self._process_tracks(trace, timeline, uuids)
+        numbers = [next(uuids) for _ in timeline.tracks.tracks]
+        above = _first_threads(timeline.tracks.tracks, numbers)
+        for line, number in zip(timeline.tracks.tracks, numbers, strict=True):
+            track = self._track(number)
             track.parent_uuid = processes[line.process.process]
-            if not line.is_thread:
-                track.name = _in_numeric_order(line.name)
-                track.sibling_order_rank = line.rank
-            else:
+            if line.is_thread:
                 track.thread.pid = line.process.pid & _LARGEST_ID
                 track.thread.tid = line.thread & _LARGEST_ID
                 track.thread.thread_name = line.name
+            elif line.rank < 0 and line.process.process in above:
+                first, track.parent_uuid = above[line.process.process]
+                track.name = _above(line.name.removesuffix(f" ({first.thread})"), line.rank)
+            else:
+                track.name = _in_numeric_order(line.name)
             self._uuids.append(track.uuid)
             self._write_track(track)
         for counter in timeline.counters():
@@ -104,6 +100,19 @@ class _Writer:
             track.counter.unit = self._protos.CounterDescriptor.UNIT_SIZE_BYTES
             self._write_track(track)
             self._counter(track.uuid, counter)
+
+    def _process_tracks(self, trace: Trace, timeline: Timeline, uuids: Iterator[int]) -> dict[int, int]:
+        """The number of the track of each process."""
+        processes: dict[int, int] = {}
+        facts = about(trace)
+        for process in timeline.tracks.processes.values():
+            track = self._track(next(uuids))
+            track.process.pid = process.pid & _LARGEST_ID
+            track.process.process_name = process.name
+            track.process.process_labels.extend(facts[name] for name in _LABELS if facts[name])
+            processes[process.process] = track.uuid
+            self._write_track(track)
+        return processes
 
     def _counter(self, uuid: int, counter: Counter) -> None:
         packet = self._new_packet()
@@ -207,6 +216,21 @@ class _Writer:
         packet = self._builder.create_packet()
         packet.trusted_packet_sequence_id = _SEQUENCE
         return packet
+
+
+def _first_threads(tracks: Sequence[Track], uuids: Sequence[int]) -> dict[int, tuple[Track, int]]:
+    """Of each process the thread that the page has first, the main one if it is there, and its number.
+
+    The page has threads before all other tracks of a process, but tracks of a thread before its calls.
+    """
+    threads = [pair for pair in zip(tracks, uuids, strict=True) if pair[0].is_thread]
+    threads.sort(key=lambda pair: (pair[0].thread == pair[0].process.pid, -pair[0].thread))
+    return {track.process.process: (track, uuid) for track, uuid in threads}
+
+
+def _above(name: str, rank: int) -> str:
+    """The page sorts them by name, shows no spaces before it, and adds the number of their thread."""
+    return " " * -rank + name
 
 
 def _in_numeric_order(name: str) -> str:

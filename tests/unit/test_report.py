@@ -110,7 +110,8 @@ def test_mermaid_blocks_have_only_quoted_labels_and_known_boxes(text: str) -> No
     blocks = re.findall(r"```mermaid\n(.*?)```", text, flags=re.S)
     assert blocks
     for block in blocks:
-        first, *lines = block.splitlines()
+        near, first, *lines = block.splitlines()
+        assert near.startswith("%%{init: ")
         assert first == "flowchart TD"
         boxes, kinds = set(), set()
         for line in lines:

@@ -318,10 +318,12 @@ def _report(walk: Walk, outputs: list[Path], ended: int | None) -> int:
     """Prints and writes what was found; returns the exit status, which is `ended` if that is known."""
     from tracer.debugger.findings import missing
     from tracer.debugger.report import render
+    from tracer.report.github import for_github
 
     found = walk.findings()
     text = render(found)
-    written = [_written(path, text if path.suffix == ".md" else found.json_lines()) for path in outputs]
+    page = for_github(text)
+    written = [_written(path, page if path.suffix == ".md" else found.json_lines()) for path in outputs]
     failed = not all(written)
     try:
         if not outputs or failed:  # a report is not lost with its file

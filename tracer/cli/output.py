@@ -67,7 +67,11 @@ def write_pictures(output: Path, pictures: Pictures) -> None:
 
 
 def write_output(output: Path, text: str) -> None:
-    """Writes all or nothing: if the disk is full, the old report survives."""
+    """Writes all or nothing: if the disk is full, the old report survives. Markdown fits GitHub's page."""
+    if output.suffix.lower() == ".md":
+        from tracer.report.github import for_github
+
+        text = for_github(text)
     partial = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")

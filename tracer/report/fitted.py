@@ -26,10 +26,10 @@ def fitted(markdown: str, width: int) -> str:
     lines = markdown.split("\n")
     if is_fitting(lines, width):
         return markdown
-    return "\n".join(line for block in _blocks(lines) for line in _fitted_block(block, width))
+    return "\n".join(line for block in blocks(lines) for line in _fitted_block(block, width))
 
 
-def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
+def blocks(lines: Sequence[str]) -> Iterator[list[str]]:
     """Blocks of code, tables, paragraphs and single lines, one after the other."""
     block: list[str] = []
     fence = ""

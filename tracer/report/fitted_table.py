@@ -130,14 +130,14 @@ def fitted_table(lines: Sequence[str], width: int) -> list[str]:
 
 
 def _columns(lines: Sequence[str]) -> list[_Column]:
-    titles, rules, *rows = ([cell.strip() for cell in _split(line)] for line in lines)
+    titles, rules, *rows = ([cell.strip() for cell in split_row(line)] for line in lines)
     return [
         _Column(title, rule.endswith(":"), tuple(row[place] if place < len(row) else "" for row in rows))
         for place, (title, rule) in enumerate(zip(titles, rules, strict=False))
     ]
 
 
-def _split(row: str) -> list[str]:
+def split_row(row: str) -> list[str]:
     """The cells between the `|` that no backslash escapes."""
     return re.split(r"(?<!\\)\|", row.strip())[1:-1]
 

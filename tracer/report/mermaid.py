@@ -25,6 +25,8 @@ _COLOURS = {
     "gpu": "fill:#ecdcf5,stroke:#9160b0,color:#111",
 }
 """Of hops at autograd's keys and at other keys, library calls, API calls, and what the GPU did"""
+_NARROW = '%%{init: {"flowchart": {"nodeSpacing": 16, "padding": 8}}}%%'
+"""A page scales a diagram to its own width, and the letters with it: boxes are close to each other"""
 _ARROWS = {"redispatch": "==>", "call": "-->", "gpu": "-.->"}
 _ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
 
@@ -37,7 +39,7 @@ def flowchart(nodes: pl.DataFrame, limit: int = MOST_BOXES) -> str:
     time in total, on the host or the GPU, are drawn, and a last one, which no arrow leads to, counts the
     rest. Of a chain of more than MOST_BOXES, the middle is left out.
     """
-    lines = ["flowchart TD"]
+    lines = [_NARROW, "flowchart TD"]
     above: list[int] = []
     drawn, left = boxes(nodes, limit)
     for number, box in enumerate(drawn):

@@ -40,23 +40,19 @@ def _table(data: KernelTables, most: int) -> str:
     )
     rows = [
         [
-            extent(row.grid),
-            extent(row.block),
-            str(row.registers),
-            size(row.shared_bytes),
+            ", ".join([extent(row.grid), extent(row.block), *_waves(row)]),
+            f"{row.registers}, {size(row.shared_bytes)}",
             _occupancy(row),
-            f"{row.occupancy.waves:.3g}" if row.occupancy else "",
             size(row.work.bytes) if row.work and row.work.bytes is not None else "unknown",
             amount(row.work.flops, "FLOP") if row.work else "unknown",
             duration(round(row.limit.ns)) if row.limit else "unknown",
             duration(row.median_ns),
-            name,
-            data.inputs(row),
+            "<br>".join(text for text in (name, data.inputs(row)) if text),
         ]
         for row, name in zip(shown, names, strict=True)
     ]
-    titles = ["grid:", "block:", "regs:", "shared:", "occupancy:", "waves:"]
-    titles += ["bytes:", "FLOP:", "limit:", "median:", "kernel", "inputs"]
+    titles = ["grid, block, waves:", "registers, shared:", "occupancy:"]
+    titles += ["bytes:", "FLOP:", "limit:", "median:", "kernel, inputs"]
     return table(titles, rows, ragged=True) + left_out(len(data.survey.rows) - most)
 
 
@@ -68,3 +64,7 @@ def _names(data: KernelTables) -> str:
 
 def _occupancy(row: KernelRow) -> str:
     return f"{100 * row.occupancy.share:.0f} %" if row.occupancy else ""
+
+
+def _waves(row: KernelRow) -> list[str]:
+    return [f"{row.occupancy.waves:.3g}"] if row.occupancy else []

@@ -22,6 +22,7 @@ from rich.text import Text
 TRACE = "tests/data/gpu.trace.xz"
 TREE = ["tree", TRACE, "--source", "sample.py:33", "--op", "cublas*", "--step", "2"]
 REPORT = ["report", TRACE, "--steady", "--op", "addmm", "--paths", "1"]
+TEXTS = ["--source-from", "."]  # the trace is of a time before traces had the texts of lines
 PART = "### 1."  # of the report: the heading of the hottest path, up to the next heading
 COLUMNS = 116
 WIDTH = 1012  # pixels of a page on GitHub
@@ -49,7 +50,7 @@ def tracer(arguments: list[str], **environment: str) -> str:
 
 
 def draw_tree(picture: Path) -> None:
-    text = tracer(TREE, COLUMNS=str(COLUMNS), FORCE_COLOR="1", TERM="xterm-256color")
+    text = tracer([*TREE, *TEXTS], COLUMNS=str(COLUMNS), FORCE_COLOR="1", TERM="xterm-256color")
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     for line in text.splitlines():
         console.print(Text.from_ansi(line), no_wrap=True)
@@ -72,7 +73,7 @@ def draw_report(picture: Path) -> None:
 
 
 def part_of_report() -> str:
-    report = tracer(REPORT)
+    report = tracer([*REPORT, *TEXTS])
     start = report.index(f"\n{PART}")
     end = re.search(r"\n#{2,3} ", report[start + 2 :])
     return report[start : start + 2 + end.start()] if end else report[start:]

@@ -28,7 +28,7 @@ def test_the_hottest_paths_lead_to_the_device_kernel() -> None:
     assert matmul.hops == 3
     chart = flowchart(matmul.nodes)
     assert "  h3 --> h4\n" in chart
-    assert "GPU 3.3 us" in chart
+    assert "GPU 3.3#160;us" in chart
     assert "  h4 -.-> h5" in chart
 
 

@@ -131,7 +131,7 @@ def test_a_path_shows_hops_kernels_and_redispatches() -> None:
     report = Reading(training(), "t")
     matmul = next(path for path in hottest(report) if path.op == "aten::matmul")
     chart = flowchart(matmul.nodes)
-    assert 'h2["aten::mm [CPU] 9.7 us<br/>mm_CPU"]:::backend\n  h1 ==> h2\n' in chart
+    assert 'h2["aten::mm [CPU] 9.7#160;us<br/>mm_CPU"]:::backend\n  h1 ==> h2\n' in chart
     assert "h0 --> h1" in chart
     rnn = next(path for path in hottest(report) if path.op == "aten::rnn_tanh.input")
     assert 'h0 -->|"2 x"| h1' in flowchart(rnn.nodes)

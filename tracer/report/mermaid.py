@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ _COLOURS = {
     "gpu": "fill:#ecdcf5,stroke:#9160b0,color:#111",
 }
 """Of hops at autograd's keys and at other keys, library calls, API calls, and what the GPU did"""
+_TIME = re.compile(r"(?<=\d) (?=(?:us|ms|s)\b)")
 _NARROW = '%%{init: {"flowchart": {"nodeSpacing": 16, "padding": 8}}}%%'
 """A page scales a diagram to its own width, and the letters with it: boxes are close to each other"""
 _ARROWS = {"redispatch": "==>", "call": "-->", "gpu": "-.->"}
@@ -142,4 +144,6 @@ def _label(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(_ESCAPES.get(letter, letter) for letter in text)
+    """A number and its unit are not parted at the end of a line."""
+    shown = "".join(_ESCAPES.get(letter, letter) for letter in text)
+    return _TIME.sub("#160;", shown)

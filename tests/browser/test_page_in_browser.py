@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import gpu_trace
@@ -12,7 +11,6 @@ import pytest
 import test_report
 from frames import TraceBuilder
 from made_pages import RESNET, drawing, written
-from synthetic import TraceWriter
 
 from tracer.analysis import surveys
 from tracer.analysis.gaps import gaps_of_recording
@@ -357,31 +355,6 @@ def test_names_of_a_trace_are_text(opened, folder: Path) -> None:
     shown = page.locator("body").inner_text()
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e]", shown)
     assert page.evaluate("window.pwned") is None
-
-
-def test_a_hundred_thousand_distinct_calls_open_quickly(opened, folder: Path) -> None:
-    writer = TraceWriter()
-    writer.process()
-    for number in range(300):
-        writer.hop(number, f"aten::op{number}")
-    lane = writer.lane()
-    for number in range(2000):
-        lane.define_source(number + 1, f"file{number % 50}.py", number)
-    for number in range(20_000):
-        lane.enter(number % 299, source=number % 2000 + 1)
-        for _ in range(2):
-            for level in range(2):
-                lane.enter((number * (level + 2)) // 7 % 300)
-            for _level in range(2):
-                lane.exit()
-        lane.exit()
-    trace = load(writer.write(folder / "many.trace"))
-    path = written(folder / "many.html", Reading(trace, "many.trace"))
-    begin = time.monotonic()
-    page = opened(path)
-    assert time.monotonic() - begin < 15
-    choose(page, "measure", "calls")
-    assert "All 100,000 calls " in page.locator("#icicle-note").inner_text()
 
 
 @pytest.mark.parametrize("only", [None, "cuda", "kernels"])

@@ -1,4 +1,4 @@
-"""Markdown of which GitHub's page, 980 pixels wide, shows each table whole.
+"""Markdown whose tables GitHub shows whole: its page is 980 pixels wide.
 
 There a table is as wide as its longest words, and a name of code is one word. If a table would be wider, its
 long names may be broken: `torch::autograd::`<wbr>`VariableType::mm`.

@@ -150,7 +150,7 @@ def _aligned(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _one_text(rows: pl.DataFrame, name: str, group: list[str], where: pl.Expr) -> pl.DataFrame:
-    """In groups of which the sides have no text of this column in common: `BEFORE -> AFTER`."""
+    """`BEFORE -> AFTER` in groups where the sides share no text of this column."""
     texts = [
         pl.col(name).filter(pl.col("side") == side).drop_nulls().unique(maintain_order=True)
         for side in (0, 1)

@@ -47,7 +47,7 @@ PICTURE = f"{OUTPUT}.roofline.svg"
 # Beside these all that is not ASCII is fine but what has no width or turns the direction of a line.
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _SCRIPTS = 4
-_OWN_HTML = re.compile(r"</?details>|</?summary>|<br>")
+_OWN_HTML = re.compile(r"</?details>|</?summary>|<w?br>")
 
 
 class TooLongError(BaseException):

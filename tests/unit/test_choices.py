@@ -16,6 +16,7 @@ from tracer.analysis.groups import GROUPS, SORTS
 from tracer.cli.app import app
 from tracer.cli.common import fail
 from tracer.cli.completion import traces
+from tracer.replay.change import DTYPES, STRIDES
 from tracer.report.sections import NAMED
 
 COMMANDS = vars(get_command(app))["commands"]
@@ -35,6 +36,8 @@ LISTED = {
     "diff --by": ("line", "op", "module"),
     "fleet --engine": ("processes", "ray"),
     "replay --tf32": ("on", "off"),
+    "replay --strides": STRIDES,
+    "replay --dtype": DTYPES,
     "export --to": ("perfetto", "chrome", "parquet", "speedscope", "svg"),
     "export --by": ("line", "module"),
 }

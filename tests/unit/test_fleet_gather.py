@@ -57,7 +57,7 @@ def test_parts_are_in_folders_by_job_host_and_rank(job: Path, out: Path) -> None
         ["about.json"]
         + [
             f"{name}.parquet"
-            for name in "ranks ops kernels groups calls lines steps memory overlap certificates".split()
+            for name in "ranks ops kernels groups calls lines messages steps memory overlap certificates".split()
         ]
     )
 

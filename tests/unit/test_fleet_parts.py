@@ -133,7 +133,7 @@ def test_files_that_are_no_tables_are_one_line(out: Path) -> None:
 def test_each_table_is_read_as_it_was_written(out: Path) -> None:
     part: Kept = Parts(out).all()[1]
     files = sorted(part.folder.glob("*.parquet"))
-    assert len(files) == 10
+    assert len(files) == 11
     for file in files:
         assert part.table(file.stem).equals(pl.read_parquet(file))
     assert part.table("calls", 1, 3)["number"].to_list() == [1, 2]

@@ -13,7 +13,7 @@ from tracer.replay.replay_errors import WrongOptionError
 
 _DEVICES = {name: name.lower() for name in ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")}
 _DEVICES |= {"PrivateUse1": "privateuseone"}
-_CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}
+_IMAGES, _VOLUMES = 4, 5
 STRIDES = ("channels_last", "contiguous")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -86,8 +86,9 @@ class Change:
             found = torch.nn.functional.pad(found, [side for one in more for side in (0, one)])
         if self.strides == "contiguous":
             found = found.contiguous()
-        elif self.strides is not None and found.ndim in _CHANNELS_LAST:
-            found = found.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[found.ndim]))
+        elif self.strides is not None and found.ndim in (_IMAGES, _VOLUMES):
+            last = torch.channels_last if found.ndim == _IMAGES else torch.channels_last_3d
+            found = found.contiguous(memory_format=last)
         same = found.dtype == tensor.dtype and (found.shape, found.stride()) == (
             tensor.shape,
             tensor.stride(),

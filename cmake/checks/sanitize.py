@@ -182,7 +182,8 @@ def planted_site(place: Place) -> Path:
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(place.site, site)
     extension = next((site / "tracer").glob("_C.*.so"))
-    objects = f"CMakeFiles/_C.dir/csrc/{plant.source}.o"
+    built = place.build.glob(f"CMakeFiles/*.dir/csrc/{plant.source}.o")  # in one of the build's parts
+    objects = str(next(built).relative_to(place.build))
     compile_line, link_line = _commands(place.build, objects), _commands(place.build, extension.name)
     planted = place.folder / "planted" / "planted.o"
     _shell(

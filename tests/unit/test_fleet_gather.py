@@ -53,13 +53,9 @@ def test_parts_are_in_folders_by_job_host_and_rank(job: Path, out: Path) -> None
     assert run(out, job) == Gathered(read=3)
     folders = sorted(str(path.relative_to(out)) for path in out.glob("part/*/*/*"))
     assert folders == [f"part/job=job/host=a/rank={rank}" for rank in range(3)]
-    assert sorted(path.name for path in (out / folders[0]).iterdir()) == sorted(
-        ["about.json"]
-        + [
-            f"{name}.parquet"
-            for name in "ranks ops kernels groups calls lines messages steps memory overlap certificates".split()
-        ]
-    )
+    tables = "ranks ops kernels groups calls lines messages steps memory overlap certificates"
+    found = {path.name for path in (out / folders[0]).iterdir()}
+    assert found == {"about.json", *(f"{name}.parquet" for name in tables.split())}
 
 
 def test_a_trace_that_cannot_be_read_is_one_line_and_one_row(job: Path, out: Path) -> None:

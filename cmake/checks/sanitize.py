@@ -182,8 +182,7 @@ def planted_site(place: Place) -> Path:
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(place.site, site)
     extension = next((site / "tracer").glob("_C.*.so"))
-    built = place.build.glob(f"CMakeFiles/*.dir/csrc/{plant.source}.o")  # in one of the build's parts
-    objects = str(next(built).relative_to(place.build))
+    objects = _object_of(place.build, plant.source)
     compile_line, link_line = _commands(place.build, objects), _commands(place.build, extension.name)
     planted = place.folder / "planted" / "planted.o"
     _shell(
@@ -194,6 +193,15 @@ def planted_site(place: Place) -> Path:
     )
     _shell(link_line, place.build)
     return site
+
+
+def _object_of(build_folder: Path, source: str) -> str:
+    """The object of a file of csrc, in the part of the build that has it; older builds left others."""
+    known = (build_folder / "build.ninja").read_text()
+    found = re.search(rf"^build (CMakeFiles/\w+\.dir/csrc/{re.escape(source)}\.o):", known, re.MULTILINE)
+    if found is None:
+        raise SanitizeError(f"ninja does not know how csrc/{source} is compiled")
+    return found[1]
 
 
 def _commands(build_folder: Path, target: str) -> str:

@@ -28,13 +28,16 @@ from tracer.cli.documents import AsJson, print_json, prints_to_stderr
 from tracer.cli.help import MORE
 from tracer.cli.imports import import_modules
 from tracer.cli.output import check_output, write_output
-from tracer.replay.change import DTYPES, STRIDES
 
 if TYPE_CHECKING:
     from tracer.analysis.recorded_call import RecordedCall
     from tracer.compare.chains import Chain
     from tracer.replay.call import Call
     from tracer.replay.change import Change
+
+
+STRIDES = ("channels_last", "contiguous")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def replay(

@@ -14,8 +14,6 @@ from tracer.replay.replay_errors import WrongOptionError
 _DEVICES = {name: name.lower() for name in ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")}
 _DEVICES |= {"PrivateUse1": "privateuseone"}
 _IMAGES, _VOLUMES = 4, 5
-STRIDES = ("channels_last", "contiguous")
-DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,22 @@ from mutations import Base, read_base  # noqa: E402
 
 from tracer.trace.bytes import format as fmt  # noqa: E402
 
+# What rules of advice look at, in more steps than they need: workers, a table, an optimizer, attention.
+_ADVISED = """
+import torch
+from torch import nn
+table, query, out = nn.Embedding(64, 8), nn.Linear(8, 8), nn.Linear(8, 2).double()
+parameters = [*table.parameters(), *query.parameters(), *out.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False)
+rows = torch.utils.data.TensorDataset(torch.arange(64).reshape(32, 2))
+for (batch,) in torch.utils.data.DataLoader(rows, batch_size=4):
+    optimizer.zero_grad()
+    asked = query(table(batch))
+    weights = (asked @ asked.transpose(-2, -1) / 8**0.5).softmax(-1)
+    for row in weights @ asked:
+        out(row.double()).sum().backward(retain_graph=True)
+    optimizer.step()
+"""
 # A training loop with modules and a child that is killed: what a CPU records.
 _PROGRAM = """
 import os, torch
@@ -29,6 +45,12 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+_RECORDED = (
+    ("cpu", _PROGRAM),
+    ("stacks", _PROGRAM, "--stack", "4"),
+    ("ring", _PROGRAM, "--max-size", "64M"),
+    ("advised", _ADVISED, "--values", "scalars"),
+)
 
 
 def bases(*, recorded: bool = False) -> list[Base]:
@@ -60,11 +82,11 @@ def _with_slots() -> bytes:
 
 
 def _recorded() -> list[Base]:
-    """Of this torch, with and without stacks, and as a ring."""
+    """Of this torch, with and without stacks, as a ring, and one that advice is given on."""
     found = []
     with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
-        Path(folder, "program.py").write_text(_PROGRAM)
-        for name, options in (("cpu", []), ("stacks", ["--stack", "4"]), ("ring", ["--max-size", "64M"])):
+        for name, program, *options in _RECORDED:
+            Path(folder, "program.py").write_text(program)
             command = ["record", *options, "-o", f"{name}.trace", "program.py"]
             subprocess.run(
                 [sys.executable, "-m", "tracer", *command], cwd=folder, check=True, capture_output=True

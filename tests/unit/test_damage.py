@@ -9,6 +9,7 @@ import pytest
 from elf import write_library
 from every_kind import written
 from every_text import with_documents
+from one_op import ENVIRONMENT
 from synthetic import ENUMS, TraceWriter
 
 from tracer.analysis import library_work, op_work
@@ -94,6 +95,15 @@ def test_a_number_of_layers_costs_no_time() -> None:
 )
 def test_null_is_never_in_the_place_of_fields(kind: str, content: bytes, kept: object) -> None:
     assert read_document(kind, content)[0] == kept
+
+
+@pytest.mark.parametrize("value", [["x"], "x", 7, True, [{}]])
+@pytest.mark.parametrize("field", ["settings", "options"])
+def test_what_readers_take_for_fields_is_fields_or_absent(tmp_path: Path, field: str, value: object) -> None:
+    writer = TraceWriter()
+    writer.process()
+    writer.json(0, "environment", {**ENVIRONMENT, field: value})
+    assert field not in load(writer.write(tmp_path / "run.trace")).environment
 
 
 def test_lines_that_are_null_are_not_known(tmp_path: Path) -> None:

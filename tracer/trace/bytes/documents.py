@@ -200,8 +200,9 @@ _DOCUMENTS: dict[str, Any] = {
         "command": [_text],
         "cwd": _text,
         "started_at": _text,
+        **dict.fromkeys(("attached", "launched"), _flag),
         "options": {
-            **dict.fromkeys(("shapes", "source", "modules", "why", "then_stop"), _flag),
+            **dict.fromkeys(("shapes", "source", "modules", "why", "memory", "then_stop"), _flag),
             "ops": [_text],
             "steps": [_whole_or_null],
             **dict.fromkeys(("max_size", "max_dumps"), _count),

@@ -70,6 +70,8 @@ from tracer.trace.tables.values import values_table
 
 # Of the time that loading takes, as it was measured of 10 million hops.
 _UNTIL_READ, _UNTIL_GATHERED = 0.2, 0.65
+_OF_OTHER_DOCUMENTS = ("settings", "cuda")
+"""What Trace.environment has from documents that say it, and from nowhere else"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +335,8 @@ def _cuda_findings(
 def _environment(documents: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
     """That of the first process that wrote one, with its settings and the versions of CUDA of any process."""
     first = next((p for p in sorted(documents) if isinstance(documents[p].get("environment"), dict)), None)
-    environment = {} if first is None else documents[first]["environment"]
+    given = {} if first is None else documents[first]["environment"]
+    environment = {name: fact for name, fact in given.items() if name not in _OF_OTHER_DOCUMENTS}
     if first is not None and isinstance(documents[first].get("settings"), dict):
         environment = {**environment, "settings": documents[first]["settings"]}
     for process in sorted(documents):

@@ -14,6 +14,9 @@ from calls import TRACE
 from checks import faults_of, markdown_fault, own_folder
 from mutations import mutated
 
+from tracer.advice.steady import Steady
+from tracer.trace import load
+
 ROOT = Path(__file__).parents[2]
 CASES = 60
 # Faults that were mended, put back: the process of a worker imports this module at its start.
@@ -49,6 +52,14 @@ def fuzz(folder: Path, *options: str, **environment: str) -> subprocess.Complete
         text=True,
         check=False,
     )
+
+
+def test_rules_of_advice_have_steps_to_look_at(tmp_path: Path) -> None:
+    base = next(base for base in bases(recorded=True) if base.name == "advised")
+    (tmp_path / "run.trace").write_bytes(base.data)
+    steady = Steady.of(load(tmp_path / "run.trace"))
+    assert {"aten::embedding", "aten::softmax.int", "aten::bmm"} <= set(steady.hops["op"])
+    assert any("DataLoader" in name for name in steady.window(steady.trace.ranges)["name"])
 
 
 @pytest.mark.slow

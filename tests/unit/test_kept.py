@@ -72,6 +72,13 @@ def test_a_redacted_trace_says_what_it_lacks(tmp_path: Path, documents: dict[str
         assert after[name] == before[name], name
 
 
+def test_modules_of_torch_python_and_tracer_are_not_names_of_the_user() -> None:
+    names = Names(KnownNames())
+    for name in ("torch._dynamo", "tracer.recording.optimizer_hook", "json.decoder", "torches.mine"):
+        assert names.range(f"\x1fimport:{name}#1") == f"\x1fimport:{name}#1"
+    assert list(names.done.left["imported modules"]) == ["torches.mine"]
+
+
 @pytest.mark.parametrize("path", ["x/p.py", "p.py", "~my/long name.py", "library.py"])
 def test_a_file_outside_the_script_s_folder_fits_into_its_place(path: str) -> None:
     names = Names(KnownNames())

@@ -10,6 +10,7 @@ import hashlib
 import json
 import posixpath
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,8 @@ _RANGE_OF_TORCH = re.compile(
     r"|FSDP::\w+|Torch-Compiled Region: [\d/_]+|TorchDynamo Cache Lookup|Pregraph bytecode"
     r"|AOTDispatcher Runtime Wrapper Prologue|## Call CompiledFxGraph \w+ ##|CompiledFunction\w*"
 )
+_NOT_CHOSEN = frozenset(("torch", "tracer", *sys.stdlib_module_names))
+"""Packages whose modules no user names"""
 _PYTHON_NODE = "torch::autograd::PyNode"
 _ARGUMENTS = frozenset(
     (
@@ -160,8 +163,10 @@ class Names:
             names, root = self.modules(names, root)
             return _MODULE_CALL + ".".join(filter(None, (root, names)))
         if known := _OWN_RANGE.fullmatch(text):
-            of = "imported modules" if "import" in known["kind"] else _COMPILED_KERNELS
-            return f"{known['kind']}{self.chosen(of, known['name'])}{known['number'] or ''}"
+            is_import = "import" in known["kind"]
+            of = "imported modules" if is_import else _COMPILED_KERNELS
+            nobodys = is_import and known["name"].partition(".")[0] in _NOT_CHOSEN
+            return f"{known['kind']}{self.chosen(of, known['name'], known=nobodys)}{known['number'] or ''}"
         return self.instead("\x1frange" if text.startswith("\x1f") else "range", text)
 
     def cuda_function(self, text: str) -> str:

@@ -42,6 +42,8 @@ class FakeTrace:
     gpu_activities: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.GPU_ACTIVITIES))
     stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STACKS))
     path: str = "run.trace"
+    only_ops: list[str] = field(default_factory=list)
+    whole_run: bool = True
     owner: int = -1
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.DEVICES))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))

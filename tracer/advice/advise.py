@@ -40,7 +40,7 @@ class Advised:
 
 
 def advise(trace: Trace, times: pl.DataFrame | None = None) -> Advised:
-    """Gains are bounds, or as they were measured last. Raises TooFewStepsError.
+    """Gains are bounds, or as they were measured last. Raises NoAdviceError.
 
     `times`: its step_times, if known.
     """
@@ -49,7 +49,7 @@ def advise(trace: Trace, times: pl.DataFrame | None = None) -> Advised:
 
 
 def found(trace: Trace, times: pl.DataFrame | None = None) -> tuple[Steady, list[Advice]]:
-    """What the rules find, a row each, in the order of the rules. Raises TooFewStepsError."""
+    """What the rules find, a row each, in the order of the rules. Raises NoAdviceError."""
     steady = Steady.of(trace, times)
     rows = [(name, one) for name, rule in RULES.items() for one in rule.find(steady)]
     return steady, [bounded(name, _within(one, steady.step_ns)) for name, one in rows]

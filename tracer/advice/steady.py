@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.own_cost import OwnCost, own_cost
-from tracer.analysis.phases import in_backward
+from tracer.analysis.phases import in_backward, of_compiled_backward
 from tracer.analysis.step_times import step_times
 from tracer.analysis.trees import Forest, counts
 
@@ -24,7 +24,11 @@ _WORDS = ("op", "key", "kind", "source", "module", "range", "backward_node")
 _NO_INPUTS = 2**32 - 1
 
 
-class TooFewStepsError(LookupError):
+class NoAdviceError(LookupError):
+    """The message says why a trace gives none, and what to do."""
+
+
+class TooFewStepsError(NoAdviceError):
     """The message says how many steady steps there are, and what to do."""
 
 
@@ -64,7 +68,9 @@ class Steady:
 
     @classmethod
     def of(cls, trace: Trace, times: pl.DataFrame | None = None) -> Steady:
-        """Of the first process that has steady steps. Raises TooFewStepsError. `times`: its step_times."""
+        """Of the first process that has steady steps. Raises NoAdviceError. `times`: its step_times."""
+        if trace.only_ops:
+            raise NoAdviceError("advice needs all ops; record without --ops")
         times = step_times(trace) if times is None else times
         times = times.filter(pl.col("phase") == "steady")
         if times.is_empty():
@@ -209,10 +215,12 @@ class Steady:
         return cores if isinstance(cores, int) else None
 
     @property
-    def has_backward(self) -> bool:
-        """Whether the process ran a backward pass, in any step or before."""
-        mine = self.trace.hops.filter(pl.col("process") == self.process)
-        return bool(mine.select(in_backward().any()).item())
+    def never_backward(self) -> bool:
+        """Whether the process certainly ran no backward pass: what it is not seen to do, it did not do."""
+        mine = pl.col("process") == self.process
+        ran = self.trace.hops.filter(mine & in_backward())
+        compiled = self.trace.compiled_calls.filter(mine & of_compiled_backward())
+        return self.trace.whole_run and ran.is_empty() and compiled.is_empty()
 
 
 def _forest(trace: Trace, process: int, steps: tuple[int, ...], cost: OwnCost | None) -> Forest:

@@ -68,7 +68,7 @@ def advise(
         _explain(rule)
         return
     file = chosen_trace(file)
-    with analysing(file) as trace:
+    with analysing(file, needs_all_ops=True) as trace:
         found = _found(trace, measure)
         from tracer.analysis.source_lines import SourceLines
         from tracer.report import advice_text as text
@@ -96,11 +96,11 @@ def _explain(name: str) -> None:
 
 def _found(trace: Trace, measure: bool) -> Advised:
     from tracer.advice.advise import advise as advised
-    from tracer.advice.steady import TooFewStepsError
+    from tracer.advice.steady import NoAdviceError
 
     try:
         return _measured(trace) if measure else advised(trace)
-    except TooFewStepsError as error:
+    except NoAdviceError as error:
         fail(str(error))
 
 

@@ -137,19 +137,30 @@ def chosen_trace(file: Path | None) -> Path:
 
 
 @contextmanager
-def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
+def analysing(file: Path, step: int | None = None, *, needs_all_ops: bool = False) -> Iterator[Trace]:
     """Loads the trace, or one step of it, and shows progress while the block works.
 
-    Errors become one line: exit 2 if the file cannot be read as a trace, 1 if it has no such step, or if
-    memory runs out.
+    Errors become one line: exit 2 if the file cannot be read as a trace, 1 if it has no such step, if
+    memory runs out, or if --ops left ops out and `needs_all_ops`. Without that, one line on stderr says so.
     """
     from tracer.trace import load
 
     with progress(f"reading {file}"), reading(file):
         with portion(0.0, _LOADING):
             trace = load(file) if step is None else load(file, step=step)
+        if trace.only_ops:
+            _say_only_ops(file, trace, needs_all_ops)
         with portion(_LOADING, 1.0):
             yield trace
+
+
+def _say_only_ops(file: Path, trace: Trace, needs_all_ops: bool) -> None:
+    from tracer.trace.certificate.verdict import only_ops_in_words
+
+    has = f"{file} has only {only_ops_in_words(trace.only_ops)}"
+    if needs_all_ops:
+        fail(f"{has}, so the time of the others is unknown; record without --ops")
+    say(f"{has}; others count as Python, as outside ops, or as no op")
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def ledger(
         check_output(output, force)
     file = chosen_trace(file)
     of = line or op or ""
-    with analysing(file) as trace:
+    with analysing(file, needs_all_ops=True) as trace:
         found, steady = _found(trace, file, process, wanted, _scope(line, op, path), of)
     if as_json:
         from tracer.report.ledger_document import ledger_document

@@ -41,7 +41,7 @@ def memory(
         return
     if not uses:
         fail(tables.without_blocks(trace.environment))
-    sources = SourceLines.of(trace)
+    sources, none = SourceLines.of(trace), tables.no_op(trace)
     several = len({use.process for use in uses}) > 1
 
     def line(source: str | None) -> str:
@@ -51,7 +51,7 @@ def memory(
         for number, use in enumerate(uses):
             shown = use.table.head(limit) if limit else use.table
             rows = shown.to_dicts()
-            cells = tables.memory_cells(rows, line, lambda op: op or "no op")
+            cells = tables.memory_cells(rows, line, lambda op: op or none)
             texts = [[*row, sources.text(known["source"])] for row, known in zip(cells, rows, strict=True)]
             if number:
                 print()

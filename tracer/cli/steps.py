@@ -76,7 +76,7 @@ def steps(
         if rows:
             print()
             print_cells([*tables.gap_titles(), "text"], cells)
-            print(tables.about_gaps(outside))
+            print(tables.about_gaps(outside, only_ops=bool(trace.only_ops)))
             if len(outside.table) > _GAPS:
                 print(f"Shown: {_GAPS} of {count(len(outside.table), 'row')}. More: --json.")
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class JoinedRecording:
     Or of the program that the recording process has become (exec): that one ends the recording.
     """
 
-    def __init__(self, native: ModuleType, shown: str | None, ops: bool) -> None:
+    def __init__(self, native: ModuleType, shown: str | None, ops: Sequence[str]) -> None:
         self._native = native
         self._began = time.time()
         self._running = True
@@ -67,7 +67,7 @@ class JoinedRecording:
         write_names(native)
         cuda.begin(native, options, request.get("cupti_unusable", ""))
         follow_python(native, options)
-        joined = cls(native, request.get("shown") if closes else None, bool(options.ops))
+        joined = cls(native, request.get("shown") if closes else None, options.ops)
         _begin_overrides(options)
         close_with_multiprocessing(joined)
         native.keep_dumps(options.max_dumps)

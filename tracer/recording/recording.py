@@ -117,6 +117,7 @@ class Recording:
                     say(f"no operator matches {', '.join(self._options.ops)} yet")
                 facts = environment.snapshot(self._options.document())
                 facts |= {"attached": True} if self._attached is not None else {}
+                facts |= {"launched": True} if self._launched else {}
                 write_document(native, "environment", facts)
                 write_document(native, "libraries", native.libraries())
                 write_names(native)
@@ -257,8 +258,7 @@ class Recording:
             raise FileLostError(f"{self._shown} was cut or overwritten by another process")
         if closed["gone"]:
             raise RecordingError(f"{self._shown} {closed['gone']}")
-        ops = bool(self._options.ops)
-        self.summary = summary_of(self._shown, closed, certificate, were_on, ops=ops)
+        self.summary = summary_of(self._shown, closed, certificate, were_on, ops=self._options.ops)
 
     def _at_exit(self) -> None:
         joins_first = os.getpid() == self._pid and self._finalizer is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tracer.base.quoting import quoted
@@ -37,6 +37,7 @@ class Summary:
     """One phrase for each enabled override: how often this process ran it"""
     steps: str = ""
     """Which steps were recorded; "" if all were"""
+    head: str = "complete"
 
     @property
     def complete(self) -> bool:
@@ -46,7 +47,7 @@ class Summary:
     def verdict(self) -> str:
         if self.dropped:
             return "incomplete: " + "; ".join(self.dropped)
-        return "complete: nothing dropped"
+        return f"{self.head}: nothing dropped"
 
     def text(self, colour: bool = False) -> str:
         """A few lines of at most 80 columns (except paths), each with its newline."""
@@ -84,12 +85,13 @@ def summary_of(
     certificate: dict,
     overrides: list[dict],
     *,
-    ops: bool = False,
+    ops: Sequence[str] = (),
 ) -> Summary:
     """Makes the summary from what `close()` and `certificate()` of the extension returned.
 
-    `ops`: only some operators were hooked.
+    `ops`: the patterns of the operators that were hooked; empty: all.
     """
+    judged = _judged(closed, certificate, ops)
     return Summary(
         path=closed["path"],
         shown=shown,
@@ -102,9 +104,10 @@ def summary_of(
         api_calls=closed["api_calls"],
         activities=closed["activities"],
         ns_per_hop=certificate.get("ns_per_hop"),
-        dropped=_judged(closed, certificate, ops).missing,
+        dropped=judged.missing,
         steps=_steps(certificate.get("steps")),
         overrides=tuple(_of_overrides(overrides)),
+        head=judged.head,
     )
 
 
@@ -125,7 +128,7 @@ def _of_overrides(documents: list[dict]) -> Iterator[str]:
         yield f"override {name}: {operator} {in_words(ran, 'call') if ran else 'never ran'}{left}"
 
 
-def _judged(closed: dict, certificate: dict, ops: bool) -> Verdict:
+def _judged(closed: dict, certificate: dict, ops: Sequence[str]) -> Verdict:
     no_steps = _no_steps(certificate.get("steps"))
     counted = (
         *("max_size", "overwritten_hops", "overwritten_calls", "overwritten_activities"),
@@ -135,7 +138,7 @@ def _judged(closed: dict, certificate: dict, ops: bool) -> Verdict:
     return judge(
         Evidence(
             recorded=closed["hops"] + closed["api_calls"] + closed["activities"],
-            why_nothing=no_steps or ("no op ran that matches --ops" if ops else "no op ran"),
+            only_ops=tuple(ops),
             out_of_space=closed["error"],
             stopped_at_max_size=closed["full"],
             not_hooked=len(certificate.get("not_hooked", ())),

@@ -248,4 +248,5 @@ def _head(trace: Trace) -> dict[str, Any]:
         "trace": str(trace.path),
         "complete": certificate["complete"],
         "verdict": certificate["verdict"],
+        "only_ops": trace.only_ops or None,
     }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracer.analysis.memory_use import MemoryUse
 from tracer.report.text import count, size
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _NOT_RECORDED = "Memory was not recorded. To see which lines use it: tracer record --memory SCRIPT."
 _NO_BLOCKS = "No block of memory was allocated or freed while tracer recorded."
@@ -15,6 +18,11 @@ _NO_BLOCKS = "No block of memory was allocated or freed while tracer recorded."
 def without_blocks(environment: Mapping[str, Any]) -> str:
     """Why a trace has no memory to show."""
     return _NO_BLOCKS if (environment.get("options") or {}).get("memory") else _NOT_RECORDED
+
+
+def no_op(trace: Trace) -> str:
+    """What is said of memory that no recorded op asked for."""
+    return "no op, or left out by --ops" if trace.only_ops else "no op"
 
 
 def memory_titles() -> list[str]:

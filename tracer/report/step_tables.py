@@ -147,13 +147,14 @@ def _importing(row: dict[str, Any]) -> str:
     return f", importing {row['importing']}{more} {duration(row['importing_ns'])}"
 
 
-def about_gaps(found: Gaps) -> str:
-    """`Outside ops: 122.5 ms, 5.0 % of the wall time of 5 steady steps.`"""
+def about_gaps(found: Gaps, *, only_ops: bool) -> str:
+    """`Outside ops: 122.5 ms, 5.0 % of the wall time of 5 steady steps.`; `only_ops`: recorded with --ops"""
     of = "the recording" if found.of == "recording" else found.of
     if of.endswith("steps"):
         of = count(found.steps, of.removesuffix("s"))
     part = share(found.outside_ns, found.wall_ns)
-    return f"Outside ops: {duration(found.outside_ns)}, {part} of the wall time of {of}."
+    where = "Outside ops, or in ops that --ops left out" if only_ops else "Outside ops"
+    return f"{where}: {duration(found.outside_ns)}, {part} of the wall time of {of}."
 
 
 def gap_titles() -> list[str]:

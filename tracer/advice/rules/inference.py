@@ -11,7 +11,9 @@ from tracer.advice.finding import Finding
 from tracer.advice.lines import costliest
 from tracer.advice.steady import Steady
 
-looks_for = "ops that make nodes for a backward pass, in a run without any"
+looks_for = (
+    "ops that make nodes for a backward pass, in a run without any, recorded from its start to its end"
+)
 threshold = "1 % of a step in autograd's own kernels, for a tenth of the calls at least"
 needs: tuple[str, ...] = ("shapes", "sources")
 
@@ -20,7 +22,7 @@ MOST_CALLS = 4
 
 
 def find(steady: Steady) -> Iterator[Finding]:
-    if steady.has_backward:
+    if not steady.never_backward:
         return
     at_autograd = pl.col("key").str.starts_with("Autograd") | (pl.col("key") == "ADInplaceOrView")
     grad = steady.with_inputs(lambda of: any(one.requires_grad for one in of))

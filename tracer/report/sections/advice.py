@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracer.advice.advise import Advised, advise
-from tracer.advice.steady import TooFewStepsError
+from tracer.advice.steady import NoAdviceError
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.advice_text import advice_table, heading
 from tracer.report.page import Page, paragraphs
@@ -21,20 +21,20 @@ recorded calls changed."""
 
 @dataclass(frozen=True)
 class Advice:
-    """`found` is None where too few steps are steady."""
+    """`found` is None where a trace gives no advice."""
 
     found: Advised | None
     sources: SourceLines
 
 
 def wanted(reading: Reading) -> bool:
-    return not reading.trace.steps.is_empty()
+    return not reading.trace.steps.is_empty() and not reading.trace.only_ops
 
 
 def data(reading: Reading) -> Advice:
     try:
         found = advise(reading.trace, reading.step_times)
-    except TooFewStepsError:
+    except NoAdviceError:
         found = None
     return Advice(found, SourceLines.of(reading.trace))
 

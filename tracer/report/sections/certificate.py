@@ -13,7 +13,7 @@ title = "Certificate"
 level = 2
 
 _NOT_COUNTS = (
-    *("complete", "verdict", "why", "not_stopped", "outlived", "overrides", "steps", "max_size"),
+    *("complete", "verdict", "why", "not_stopped", "outlived", "overrides", "steps", "max_size", "only_ops"),
     "compiled",  # a section of its own
 )
 _OF_A_LIMIT = (

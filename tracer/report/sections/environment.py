@@ -97,8 +97,8 @@ def _command(text: str | None) -> str:
 
 
 def _narrowed(options: dict[str, Any], certificate: dict[str, Any]) -> Iterator[str]:
-    if isinstance(ops := options.get("ops"), list) and ops:
-        yield f"only operators like {' or '.join(map(str, ops))}"
+    if ops := certificate.get("only_ops"):
+        yield f"only operators like {' or '.join(ops)}"
     if isinstance(steps := options.get("steps"), list) and len(steps) == 2:
         yield f"only steps {steps[0]}:{'' if steps[1] is None else steps[1]}"
     if size := certificate.get("max_size"):

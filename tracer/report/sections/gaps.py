@@ -25,6 +25,7 @@ A row with the same line twice is Python's time between the ops of one line."""
 class TimeOutside:
     gaps: Gaps
     longest: Rows
+    only_ops: bool
 
 
 def wanted(reading: Reading) -> bool:
@@ -33,7 +34,7 @@ def wanted(reading: Reading) -> bool:
 
 def data(reading: Reading) -> TimeOutside:
     found = gaps(reading.trace)
-    return TimeOutside(found, Rows.first(found.table, reading.rows or _ROWS))
+    return TimeOutside(found, Rows.first(found.table, reading.rows or _ROWS), bool(reading.trace.only_ops))
 
 
 def _lines(row: dict[str, Any]) -> str:
@@ -46,7 +47,7 @@ def markdown(data: TimeOutside, page: Page) -> str:
         return ""
     rows = with_lines(data.longest.rows, page.sources)
     return paragraphs(
-        about_gaps(data.gaps),
+        about_gaps(data.gaps, only_ops=data.only_ops),
         _SAID,
         table(gap_titles(), gap_cells(rows, data.gaps.wall_ns, _lines)) + left_out(data.longest.left_out),
     )

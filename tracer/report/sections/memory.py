@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tracer.analysis.memory_use import MemoryUse, memory_use
 from tracer.report.cells import code, table
-from tracer.report.memory_tables import about, memory_cells, memory_titles
+from tracer.report.memory_tables import about, memory_cells, memory_titles, no_op
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading, Rows
 from tracer.report.text import left_out
@@ -25,6 +25,8 @@ time."""
 @dataclass(frozen=True)
 class Memory:
     devices: tuple[tuple[MemoryUse, Rows], ...]
+    none: str
+    """What is said of memory that no recorded op asked for"""
 
 
 def wanted(reading: Reading) -> bool:
@@ -33,7 +35,8 @@ def wanted(reading: Reading) -> bool:
 
 def data(reading: Reading) -> Memory:
     most = reading.rows or _ROWS
-    return Memory(tuple((use, Rows.first(use.table, most)) for use in memory_use(reading.trace)))
+    uses = tuple((use, Rows.first(use.table, most)) for use in memory_use(reading.trace))
+    return Memory(uses, no_op(reading.trace))
 
 
 def markdown(data: Memory, page: Page) -> str:
@@ -43,7 +46,7 @@ def markdown(data: Memory, page: Page) -> str:
         cells = memory_cells(
             rows.rows,
             lambda source: page.line(source) + page.text(source),
-            lambda op: code(op) if op else "no op",
+            lambda op: code(op) if op else data.none,
         )
         parts += [about(use, several), table(memory_titles(), cells) + left_out(rows.left_out)]
     return paragraphs(*parts)

@@ -34,6 +34,8 @@ _WITHOUT = """\
 No step ended in this recording: the row is the time from the first op to the last. To see steps, call
 `tracer.step()` at the end of each iteration. **Outside ops** is the time when no thread was in an op."""
 
+_ONLY_OPS = "Recorded with `--ops`: what other ops took counts as **elsewhere**, and as time outside ops."
+
 
 @dataclass(frozen=True)
 class StepTimes:
@@ -43,6 +45,7 @@ class StepTimes:
     left_out: int
     summary: str
     counted: bool
+    only_ops: bool
 
 
 def wanted(reading: Reading) -> bool:
@@ -53,7 +56,7 @@ def data(reading: Reading) -> StepTimes:
     steps = reading.step_times
     chosen = chosen_steps(steps, reading.rows or MOST_STEPS)
     counted = steps["step"].null_count() < len(steps)
-    return StepTimes(chosen, len(steps) - len(chosen), summary(steps), counted)
+    return StepTimes(chosen, len(steps) - len(chosen), summary(steps), counted, bool(reading.trace.only_ops))
 
 
 def _told(steps: pl.DataFrame) -> str:
@@ -67,6 +70,7 @@ def markdown(data: StepTimes, page: Page) -> str:
     rest = f"{count(data.left_out, 'shorter step')} left out." if data.left_out else ""
     return paragraphs(
         f"{_told(data.steps)} {_PARTS}" if data.counted else _WITHOUT,
+        _ONLY_OPS if data.only_ops else "",
         data.summary,
         table(step_titles(data.steps), step_cells(data.steps, lambda text: f"**{text}**")),
         " ".join(text for text in (bold, rest) if text),

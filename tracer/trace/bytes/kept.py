@@ -66,6 +66,12 @@ def gone(what: str) -> Keep:
     return count
 
 
+def _pattern(names: Names, _: Any) -> str:
+    """Left out, and still known to be there: readers must know that other ops were not recorded."""
+    names.done.removed["options"] += 1
+    return LEFT_OUT
+
+
 def one_of(*words: str) -> Keep:
     return lambda names, value: value if value in words else names_left_out(names)
 
@@ -172,7 +178,7 @@ DOCUMENTS: dict[str, Any] = {
             ("platform", "own", "cpu", "cores", "argv", "command", "cwd", "started_at"),
             lambda names, _: gone("facts of the environment")(names, ""),
         ),
-        "attached": plain,
+        **dict.fromkeys(("attached", "launched"), plain),
         "options": {
             **dict.fromkeys(("shapes", "source", "stack", "torch_frames", "modules", "why", "memory"), plain),
             **dict.fromkeys(("then_stop", "max_size", "max_dumps"), plain),
@@ -180,7 +186,7 @@ DOCUMENTS: dict[str, Any] = {
             "cuda": one_of("auto", "on", "off"),
             "driver": one_of("launches", "all", "none"),
             "values": one_of("none", "hash", "scalars", "all"),
-            "ops": gone("options"),
+            "ops": [_pattern],
             "override": gone("options"),
         },
     },

@@ -46,6 +46,7 @@ NO_GREENLETS = (
     "tracer no longer sees which greenlet runs"
 )
 
+OTHER_OPS = "ops that --ops left out ran unseen: their time counts as time outside ops, or of the op around"
 BEFORE_ATTACHED = (
     "what had begun before tracer attached to the running program: op calls, modules, ranges, memory"
 )
@@ -95,6 +96,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     to whether it stopped in order, `not_stopped` lists those that ended otherwise, and `outlived` counts
     those that ran on after the recording had ended. `replaced` counts programs that became another one by
     exec, `not_joined` says whether a child Python was started that could not join.
+    `only_ops` has the patterns of --ops: other ops ran unseen.
     `cuda` is absent where no process looked at CUDA, `overrides` where none was on.
     """
     header, losses = recording.header, recording.losses
@@ -127,6 +129,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "overwritten_activities": header.overwritten_activities,
         "other_definitions": header.other_definitions,
         "steps": _steps(stated),
+        "only_ops": _only_ops(recording),
         "torn_events": losses.torn_events,
         "closed_in_order": {process: process in stated for process in processes},
         "outlived": _outlived(stated, recording),
@@ -222,7 +225,7 @@ def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findin
     )
     return Evidence(
         recorded=recorded if findings.whole else max(recorded, 1),
-        why_nothing=no_steps or _why_nothing(recording),
+        only_ops=tuple(certificate["only_ops"]),
         ended=recording.ended,
         compiled_code=bool(certificate.get("compiled", {}).get("calls_not_visible")),
         not_hooked=len(certificate["not_hooked"]),
@@ -290,13 +293,11 @@ def _is_fork_server(recording: Contents, process: int) -> bool:
     return any(o.pid == known.parent_pid and FORK_SERVER not in o.command for o in others)
 
 
-def _why_nothing(recording: Contents) -> str:
-    for documents in recording.definitions.documents.values():
-        environment = documents.get("environment")
-        options = environment.get("options") if isinstance(environment, dict) else None
-        if isinstance(options, dict) and options.get("ops"):
-            return "no op ran that matches --ops"
-    return "no op ran"
+def _only_ops(recording: Contents) -> list[str]:
+    """The patterns of --ops; empty: every op was to be recorded."""
+    documents = recording.definitions.documents.values()
+    options = (of.get("environment", {}).get("options", {}) for of in documents)
+    return next((ops for given in options if (ops := given.get("ops"))), [])
 
 
 def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> list[str]:
@@ -317,6 +318,8 @@ def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> lis
             lines.append(f"tracer could not set its guard of {name}")
     if not findings.clock_known:
         lines.append("the clock was not calibrated: times are in ticks, not in nanoseconds")
+    if certificate["only_ops"]:
+        lines.append(OTHER_OPS)
     if certificate["unresolved_kernels"]:
         unresolved = in_words(certificate["unresolved_kernels"], "kernel function")
         reasons = "; ".join(findings.unresolved_why)

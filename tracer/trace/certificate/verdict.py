@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
@@ -10,6 +11,7 @@ from tracer.trace.certificate.counts import in_words
 COMPILED_CODE = "code of torch.compile or AOTInductor ran, and its kernels are not recorded as hops"
 NOT_JOINED = "a child Python was started with -I, -E or -S, or without TRACER_JOIN, and is not recorded"
 EXECUTED = "the process began another program (exec), which is not recorded"
+_MOST_PATTERNS = 3
 _HEADS = {
     KILLED: "killed, or ended without a stop",
     DUMPED: "a dump, made while the recording went on",
@@ -23,8 +25,10 @@ class Evidence:
 
     recorded: int
     """Hops, CUDA calls and GPU activities in the trace"""
-    why_nothing: str = "no op ran"
-    """The reason, if there are none"""
+    only_ops: tuple[str, ...] = ()
+    """The patterns of --ops; empty: every op was to be recorded"""
+    no_steps: str | None = None
+    """Why no requested step was recorded"""
     ended: str = STOPPED
     """STOPPED, KILLED (or ended by os._exit or exec), DUMPED while it went on, or still WRITTEN"""
     executed: bool = False
@@ -58,8 +62,6 @@ class Evidence:
     """Programs that began another one in their process (exec), which joined"""
     not_joined: bool = False
     """A process started a Python that could not join"""
-    no_steps: str | None = None
-    """Why no requested step was recorded"""
     cuda: tuple[str, ...] = ()
     """What is missing of CUDA, one clause each"""
 
@@ -70,22 +72,26 @@ class Verdict:
     missing: tuple[str, ...]
     """What the trace lacks, one clause each"""
     ended: str
+    only_ops: tuple[str, ...] = ()
 
     @property
     def head(self) -> str:
-        return _HEADS.get(self.ended, "complete" if self.complete else "incomplete")
+        """`complete`, `complete of the ops that match --ops aten::mm`, `incomplete`, ..."""
+        of = f" of {only_ops_in_words(self.only_ops)}" if self.only_ops else ""
+        return _HEADS.get(self.ended, f"complete{of}" if self.complete else "incomplete")
 
 
 def judge(evidence: Evidence) -> Verdict:
     """A recording is complete if it was stopped, has something in it, and lacks nothing that is known."""
     missing = (*_of_the_recording(evidence), *_of_processes(evidence), *_of_hops(evidence), *evidence.cuda)
-    return Verdict(evidence.ended == STOPPED and not missing, missing, evidence.ended)
+    return Verdict(evidence.ended == STOPPED and not missing, missing, evidence.ended, evidence.only_ops)
 
 
 def _of_the_recording(evidence: Evidence) -> list[str]:
     clauses = []
     if not evidence.recorded:
-        clauses.append(f"nothing was recorded: {evidence.why_nothing}")
+        none = "no op ran that matches --ops" if evidence.only_ops else "no op ran"
+        clauses.append(f"nothing was recorded: {evidence.no_steps or none}")
     elif evidence.no_steps:
         clauses.append(evidence.no_steps)
     if evidence.executed:
@@ -152,6 +158,12 @@ def _of_hops(evidence: Evidence) -> list[str]:
         )
         if count
     ]
+
+
+def only_ops_in_words(patterns: Sequence[str]) -> str:
+    """`the ops that match --ops aten::mm, aten::add`"""
+    shown = ", ".join(patterns[:_MOST_PATTERNS]) + ", ..." * (len(patterns) > _MOST_PATTERNS)
+    return f"the ops that match --ops {shown}"
 
 
 def no_steps_in_words(first: int, end: int | None, ended: int) -> str | None:

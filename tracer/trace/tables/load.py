@@ -135,6 +135,22 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace {self.path}: {self.certificate['verdict']}>"
 
+    @property
+    def only_ops(self) -> list[str]:
+        """The patterns of --ops: other ops ran unseen. Empty: `hops` has all that ran while tracer recorded.
+
+        Who says "outside ops", "no op" or "Python" of what is not in `hops` must ask.
+        """
+        return self.certificate.get("only_ops") or []
+
+    @property
+    def whole_run(self) -> bool:
+        """Whether what is not in `hops` never ran: they have all ops of the process, from first to last."""
+        options = self.environment.get("options") or {}
+        narrowed = self.only_ops or options.get("steps")
+        launched = self.environment.get("launched") is True
+        return launched and not narrowed and bool(self.certificate.get("complete"))
+
     def without_phases(self) -> Trace:
         """The same trace, with no step marked as warm-up or steady."""
         none = pl.lit(None).alias("phase")

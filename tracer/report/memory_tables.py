@@ -21,7 +21,7 @@ def without_blocks(environment: Mapping[str, Any]) -> str:
 
 
 def no_op(trace: Trace) -> str:
-    """What is said of memory that no recorded op asked for."""
+    """How the op of memory is named that no recorded op asked for."""
     return "no op, or left out by --ops" if trace.only_ops else "no op"
 
 

@@ -26,7 +26,7 @@ time."""
 class Memory:
     devices: tuple[tuple[MemoryUse, Rows], ...]
     none: str
-    """What is said of memory that no recorded op asked for"""
+    """How the op of memory is named that no recorded op asked for"""
 
 
 def wanted(reading: Reading) -> bool:

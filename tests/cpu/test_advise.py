@@ -109,4 +109,4 @@ def test_an_experiment_runs_nothing_that_replay_refuses(tmp_path: Path) -> None:
     trace = tracer.load(tmp_path / "run.trace")
     (hop, *_) = trace.hops.filter(pl.col("op") == "aten::from_file")["id"]
     with pytest.raises(CannotReplayError, match="aten::from_file may do more than compute"):
-        pairs_of(Recorded((hop,), (1.0,), "threads", "1"), trace.path)
+        pairs_of(Recorded((hop,), (1.0,), (1.0,), "threads", "1"), trace.path)

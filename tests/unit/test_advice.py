@@ -9,12 +9,17 @@ import pytest
 from test_ledger import row, trace
 
 from tracer.advice.advise import arranged
-from tracer.advice.experiments import Experiment, OptimizerStep, WorkerBatch
+from tracer.advice.experiments import Experiment, OptimizerStep, Recorded, WorkerBatch
 from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Finding, Gain, bounded
+from tracer.advice.often import often
 from tracer.advice.rules import RULES
+from tracer.advice.rules.optimizer import _of_all
 from tracer.advice.steady import Steady, TooFewStepsError
+from tracer.analysis.source_lines import SourceLines
 from tracer.experiments.measured import gain_of
-from tracer.report.advice_text import ratio
+from tracer.replay.change import recorded_threads
+from tracer.replay.replay_errors import CannotReplayError
+from tracer.report.advice_text import advice_document, lines, ratio
 
 STEP = 100.0
 STEPS = tuple(range(1000, 6000, 1000))
@@ -33,12 +38,12 @@ def finding(hops: set[int], cost: float, experiment: Experiment | None = None, *
     )
 
 
-TRIED = OptimizerStep("Adam", (((3,), "float32"),), "cpu", "foreach=False", "fused=True")
+TRIED = OptimizerStep("Adam", (), (((3,), "float32"),), "cpu", "foreach=False", "fused=True")
 CALM = [1.0, 0.97, 1.02]
 
 
 def told(low: float, value: float, high: float) -> dict[str, Any]:
-    return {"ratio": [value, low, high], "again": CALM}
+    return {"ratio": [value, low, high], "again": CALM, "took": 50.0}
 
 
 def test_a_measured_gain_is_the_ratio_of_the_cost() -> None:
@@ -53,8 +58,28 @@ def test_an_interval_that_reaches_one_is_no_gain(low: float) -> None:
 
 
 def test_no_gain_is_said_within_what_the_same_work_differs_from_itself() -> None:
-    said = {"ratio": [1.2, 1.1, 1.3], "again": [1.0, 0.9, 1.15]}
+    said = {"ratio": [1.2, 1.1, 1.3], "again": [1.0, 0.9, 1.15], "took": 50.0}
     assert gain_of(finding({1}, 50.0, TRIED), said, STEP).known == DROPPED
+
+
+@pytest.mark.parametrize("took", [24.9, 100.1])
+def test_an_experiment_that_is_not_the_recorded_work_measures_nothing(took: float) -> None:
+    gain = gain_of(finding({1}, 50.0, TRIED), {**told(1.5, 2.0, 4.0), "took": took}, STEP)
+    assert (gain.known, gain.ns) == (BOUNDED, 50.0)
+    assert gain.why_not.startswith("the experiment is not that work (")
+    assert gain_of(finding({1}, 50.0, TRIED), told(1.5, 2.0, 4.0), STEP).known == MEASURED
+
+
+def test_both_times_are_said_if_they_differ() -> None:
+    said = {**told(1.0, 1.07, 1.2), "took": 750_000.0}
+    gain = gain_of(finding({1}, 3_600_000.0, TRIED), said, 4e6)
+    assert ratio(gain) == "not measured: the experiment is not that work (0.75 ms, recorded 3.6 ms)"
+
+
+def test_recorded_calls_are_as_long_as_the_calls_that_are_tried() -> None:
+    calls = Recorded((1, 2), (20.0, 10.0), (2.0, 1.0), "threads", "2")
+    for took, known in ((30.0, MEASURED), (14.0, BOUNDED), (61.0, BOUNDED)):
+        assert gain_of(finding({1}, 500.0, calls), {**told(1.5, 2.0, 4.0), "took": took}, STEP).known == known
 
 
 @pytest.mark.parametrize("again", [[1.0, 0.79, 1.1], [1.0, 0.9, 1.26]])
@@ -102,6 +127,47 @@ def test_less_than_a_hundredth_of_a_step_is_not_said() -> None:
 def test_what_only_an_experiment_tells_is_no_row_without_one() -> None:
     found = arranged(steady(), [bounded("a", finding({1}, 500.0, TRIED, needs_experiment=True))])
     assert (found.rows, [row.rule for row in found.untried]) == ((), ["a"])
+
+
+def shown(*rows: Advice) -> str:
+    sources = SourceLines.of(steady().trace)
+    return "\n".join(lines(arranged(steady(), rows), sources, everything=True))
+
+
+def test_an_experiment_that_failed_says_why_and_is_not_asked_for() -> None:
+    row = bounded("threads", finding({1}, 500.0, TRIED, needs_experiment=True))
+    assert "Only an experiment can tell: threads. To try: --measure" in shown(row)
+    failed = replace(row, gain=replace(row.gain, why_not="it took longer than 20 s"))
+    said = shown(failed)
+    assert "--measure" not in said
+    assert "  threads: it took longer than 20 s" in said
+    document = advice_document("t", arranged(steady(), [failed]), SourceLines.of(steady().trace), None)
+    assert (document["untried"], document["failed"]) == ([], {"threads": "it took longer than 20 s"})
+
+
+def test_what_an_experiment_said_in_words_was_tried() -> None:
+    row = bounded("data-loader", finding({1}, 500.0, TRIED, needs_experiment=True))
+    found = arranged(steady(), [replace(row, gain=replace(row.gain, note="a batch took 1 ms"))])
+    assert ([one.rule for one in found.rows], found.untried) == (["data-loader"], ())
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(1.0, "1 call a step"), (1234.0, "1,234 calls a step"), (0.25, "0.2 calls a step")]
+)
+def test_one_a_step_is_one(number: float, said: str) -> None:
+    assert often(number, "call") == said
+
+
+def test_parameters_that_are_not_known_are_not_counted() -> None:
+    assert _of_all((), False) == ""
+    assert _of_all((((2, 3), "float32"),), True) == " for 1 or more parameter of 6 numbers"
+
+
+@pytest.mark.parametrize("number", [1013, 100_000, 1 << 70, 0, -1])
+def test_a_trace_starts_no_threads_that_the_machine_has_no_cores_for(number: int) -> None:
+    with pytest.raises(CannotReplayError, match=f"{number:,} threads"):
+        recorded_threads(number)
+    assert recorded_threads(1) == 1
 
 
 def test_a_call_that_was_preempted_counts_as_the_others_do() -> None:

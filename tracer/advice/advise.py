@@ -27,7 +27,7 @@ class Advised:
     steps, step_ns   how many steady steps were looked at, and the median of their time without tracer
     rows             what to do, most gain first
     dropped          what experiments found no gain for
-    untried          what only an experiment can tell
+    untried          what only an experiment can tell; `why_not` says why one that was begun did not
     rules            how many rules were tried
     """
 
@@ -64,11 +64,16 @@ def arranged(steady: Steady, rows: Iterable[Advice]) -> Advised:
     """The same rows, those that pay for the same time as alternatives of the one that gains most."""
     rows = list(rows)
     dropped = [row for row in rows if row.gain.known == DROPPED]
-    untried = [row for row in rows if row.finding.needs_experiment and row.gain.known == BOUNDED]
+    untried = [row for row in rows if row.finding.needs_experiment and _is_untried(row)]
     rest = [row for row in rows if row not in dropped and row not in untried]
     worth = [row for row in rest if row.gain.ns >= LEAST * steady.step_ns]
     worth.sort(key=_least, reverse=True)
     return Advised(len(steady.steps), steady.step_ns, tuple(_grouped(worth)), tuple(dropped), tuple(untried))
+
+
+def _is_untried(row: Advice) -> bool:
+    """An experiment that says something in words was tried; one that failed was not."""
+    return row.gain.known == BOUNDED and not row.gain.note
 
 
 def _least(row: Advice) -> float:

@@ -12,12 +12,14 @@ Sized = tuple[tuple[int, ...], str]
 class Recorded:
     """Recorded op calls, each as it was and with a change.
 
-    calls   rows of `trace.hops`, one of each kind of call; `ns` what all of its kind take of a step
+    calls   rows of `trace.hops`, one of each kind of call; `ns` what all of its kind take of a step, and
+            `times` how many they are
     change  `threads`, `channels_last`, `dtype`, `tf32` or `no_grad`, and `to`: its value
     """
 
     calls: tuple[int, ...]
     ns: tuple[float, ...]
+    times: tuple[float, ...]
     change: str
     to: str
 
@@ -26,10 +28,11 @@ class Recorded:
 class OptimizerStep:
     """A step of torch.optim's optimizer `name` for parameters of these sizes, as it was and `to`.
 
-    `now` and `to` are `foreach=False`, `foreach=True` or `fused=True`.
+    `now` and `to` are `foreach=False`, `foreach=True` or `fused=True`; `ops`: what a step ran, in order.
     """
 
     name: str
+    ops: tuple[str, ...]
     parameters: tuple[Sized, ...]
     device: str
     now: str
@@ -46,8 +49,15 @@ class WorkerBatch:
 
 @dataclass(frozen=True)
 class SparseTable:
-    """A step of an embedding of `rows` x `width` for `indices` rows: dense gradient and Adam, or sparse."""
+    """A step of an embedding of `rows` x `width` for `indices` rows: dense gradients, or sparse.
 
+    `name`, `ops` and `now` of its optimizer are those of OptimizerStep; `times`: tables of this size a step.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    now: str
+    times: float
     rows: int
     width: int
     indices: int
@@ -57,14 +67,23 @@ class SparseTable:
 
 @dataclass(frozen=True)
 class Attention:
-    """matmul, softmax, matmul of (shape, stride) of each operand, or scaled_dot_product_attention."""
+    """matmul, softmax, matmul of (shape, stride) of each operand, or scaled_dot_product_attention.
+
+    times    how many a step has
+    mask     name of the op that masks the scores, shape and dtype of the mask; None: nothing does
+    scaled   the scores are multiplied or divided
+    dropout  the weights have one
+    """
 
     query: tuple[tuple[int, ...], tuple[int, ...]]
     key: tuple[tuple[int, ...], tuple[int, ...]]
     value: tuple[tuple[int, ...], tuple[int, ...]]
     dtype: str
     device: str
-    masked: bool
+    times: float
+    mask: tuple[str, tuple[int, ...], str] | None
+    scaled: bool
+    dropout: bool
     backward: bool
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from tracer.analysis.own_cost import OwnCost, own_cost
 from tracer.analysis.phases import in_backward, of_compiled_backward
 from tracer.analysis.step_times import step_times
-from tracer.analysis.trees import Forest, counts
+from tracer.analysis.trees import Forest, counts, rows_of_ids
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -135,6 +135,14 @@ class Steady:
             known.setdefault(number, []).append(tensor)
         return known
 
+    def has_calls(self, hop: int) -> bool:
+        """Whether an op call called another one: dropout does while a model trains."""
+        return hop in self._callers
+
+    @cached_property
+    def _callers(self) -> set[int]:
+        return set(self.calls["parent"].drop_nulls().to_list())
+
     def tensors(self, inputs: int | None) -> list[Tensor]:
         """The tensors that an op call got; none if shapes were not recorded."""
         return [] if inputs is None else self._signatures.get(inputs, [])
@@ -158,15 +166,37 @@ class Steady:
         usual = pl.when(rare).then(pl.min_horizontal("each", pl.col("each").filter(rare).median().over(line)))
         return self.a_step(float(groups.select((usual.otherwise("each") * pl.col("calls")).sum()).item()))
 
-    def hottest(self, calls: pl.DataFrame, most: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """One call of each of the `most` costliest groups of op and inputs, and what these take of a step."""
+    def costly(self, rows: pl.DataFrame, by: str, least: float) -> dict[str, pl.DataFrame]:
+        """The rows of each value of `by` whose usual_ns and gaps may be this share of a step.
+
+        Half of some calls take their median or more, so that usual_ns is at most twice what all take.
+        """
+        whole = (pl.col("ns") + pl.col("gap")).sum().over(by)
+        kept = rows.filter(2 * whole >= least * self.step_ns * len(self.steps))
+        return {str(key): own for (key,), own in kept.partition_by(by, as_dict=True).items()}
+
+    def roots_of(self, ids: pl.Series) -> list[int | None]:
+        """The outermost hop of each of these hops, by id; None: not in these steps."""
+        known = self.hops["id"].cast(pl.Int64).to_numpy()
+        rows = rows_of_ids(known, ids.cast(pl.Int64).to_numpy())
+        found = pl.Series(known[self.forest.root[rows]])
+        return found.set(pl.Series(rows < 0), None).to_list()
+
+    def hottest(
+        self, calls: pl.DataFrame, most: int
+    ) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+        """One call of each of the `most` costliest groups of op and inputs; their time and calls a step."""
         groups = (
             calls.group_by("op", "inputs", maintain_order=True)
-            .agg(pl.col("id").last(), ns=pl.col("ns").median() * pl.len())
+            .agg(pl.col("id"), ns=pl.col("ns").median() * pl.len())
             .sort("ns", descending=True, maintain_order=True)
             .head(most)
         )
-        return tuple(groups["id"].to_list()), tuple(self.a_step(ns) for ns in groups["ns"].to_list())
+        ids, ns = groups["id"].to_list(), [self.a_step(one) for one in groups["ns"].to_list()]
+        if self.on_gpu:
+            of_group = (calls.filter(pl.col("id").is_in(own)) for own in ids)
+            ns = [max(one, self.gpu_ns_below(own)) for one, own in zip(ns, of_group, strict=True)]
+        return tuple(own[-1] for own in ids), tuple(ns), tuple(self.a_step(len(own)) for own in ids)
 
     @cached_property
     def forward_inputs(self) -> dict[int, tuple[int | None, int | None]]:

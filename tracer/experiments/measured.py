@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tracer.advice.experiments import WorkerBatch
+from tracer.advice.experiments import Recorded, WorkerBatch
 from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, Finding, Gain
 from tracer.advice.rules import data_loader
 from tracer.base import interpreter
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ALL_SECONDS = 120
 LEAST_RATIO = 1.02
+SAME_FROM, SAME_TO = 0.5, 2.0
+"""An experiment is the recorded work if that takes so many times as long in it: caches are warmer there"""
 _HELPER = "from tracer.experiments.run import main; main()"
 
 
@@ -73,6 +75,7 @@ def gain_of(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
 
     ratio   the time as it was over the time with the change
     again   the time as it was over that of the same once more
+    took    what the work takes of a step, as the experiment runs it as it was
     """
     bound = finding.most_ns
     if "error" in told:
@@ -81,6 +84,10 @@ def gain_of(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
         return Gain(BOUNDED, bound, why_not="the machine is busy")
     if isinstance(finding.experiment, WorkerBatch):
         return _of_loader(finding, told, step_ns)
+    recorded = _recorded_ns(finding)
+    if not SAME_FROM * recorded <= told["took"] <= SAME_TO * recorded:
+        both = f"{told['took'] / 1e6:.2g} ms, recorded {recorded / 1e6:.2g} ms"
+        return Gain(BOUNDED, bound, why_not=f"the experiment is not that work ({both})")
     value, low, high = told["ratio"]
     ratios = {"ratio": value, "ratio_low": low, "ratio_high": high}
     if low <= max(LEAST_RATIO, told["again"][2]):
@@ -88,6 +95,12 @@ def gain_of(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
     ns, least, most = (min(bound, finding.cost_ns * (1 - 1 / ratio)) for ratio in (value, low, high))
     known = MEASURED if ns >= LEAST * step_ns else DROPPED
     return Gain(known, ns, least, most, **ratios)
+
+
+def _recorded_ns(finding: Finding) -> float:
+    """What the work that an experiment runs took of a recorded step."""
+    experiment = finding.experiment
+    return sum(experiment.ns) if isinstance(experiment, Recorded) else finding.cost_ns
 
 
 def _of_loader(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from tracer.advice.experiments import Attention, Experiment, OptimizerStep, Recorded, Sized, SparseTable
 from tracer.base.boundary import is_here, torch_dtype
 from tracer.compare.timing import Run
+from tracer.experiments.optimizers import variant
 from tracer.replay.recipe import tensor as make_tensor
 from tracer.replay.replay_errors import CannotReplayError
 
@@ -22,17 +24,22 @@ _OPTIONS: dict[str, dict[str, bool]] = {
 }
 
 _SAMPLE_NS, _MOST_CALLS = 300_000, 64
+_DROPPED = 0.1  # of the weights; what it costs is not less or more with another share
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Work as it was, changed, and as it was with tensors of its own; `ns`: what it takes of a step."""
+    """Work as it was, changed, and as it was with tensors of its own.
+
+    `ns`: what it takes of a step; `times`: how many runs a step has.
+    """
 
     before: Run
     after: Run
     again: Run
     ns: float = 1.0
     device: str = "cpu"
+    times: float = 1.0
 
 
 def pairs_of(experiment: Experiment, trace: str) -> list[Pair]:
@@ -53,17 +60,18 @@ def pairs_of(experiment: Experiment, trace: str) -> list[Pair]:
 
 
 def _optimizer(experiment: OptimizerStep) -> Pair:
-    def of(option: str) -> Run:
-        from torch.optim import SGD, Adagrad, Adam, AdamW
+    import torch
 
+    now, to = _OPTIONS[experiment.now], _OPTIONS[experiment.to]
+    flags = variant(experiment.name, now, experiment.ops, experiment.device)
+
+    def of(option: dict[str, bool]) -> Run:
         parameters = [_parameter(sized, experiment.device) for sized in experiment.parameters]
-        kinds = {kind.__name__: kind for kind in (Adam, AdamW, SGD, Adagrad)}
-        made = kinds[experiment.name](parameters, lr=1e-4, **_OPTIONS[option])
+        made = getattr(torch.optim, experiment.name)(parameters, lr=1e-4, **flags, **option)
         made.step()
-        return made.step
+        return cast("Run", made.step)
 
-    now = experiment.now
-    return Pair(of(now), of(experiment.to), of(now), device=experiment.device)
+    return Pair(of(now), of(to), of(now), device=experiment.device)
 
 
 def _parameter(sized: Sized, device: str) -> Any:
@@ -82,10 +90,16 @@ def _table(experiment: SparseTable) -> Pair:
     where = {"device": experiment.device, "dtype": torch_dtype(experiment.dtype)}
     indices = torch.randint(0, rows, (experiment.indices,), device=experiment.device)
 
+    now = _OPTIONS[experiment.now]
+    flags = variant(experiment.name, now, experiment.ops, experiment.device)
+    dense = partial(getattr(torch.optim, experiment.name), lr=1e-4, **flags, **now)
+    sparsely = {"SGD": torch.optim.SGD, "Adagrad": torch.optim.Adagrad}.get(
+        experiment.name, torch.optim.SparseAdam
+    )
+
     def of(sparse: bool) -> Run:
         table = torch.nn.Embedding(rows, width, sparse=sparse, **where)
-        kind = torch.optim.SparseAdam if sparse else torch.optim.Adam
-        optimizer = kind(table.parameters())
+        optimizer = (partial(sparsely, lr=1e-4) if sparse else dense)(table.parameters())
 
         def run() -> None:
             table(indices).sum().backward()
@@ -94,12 +108,12 @@ def _table(experiment: SparseTable) -> Pair:
 
         return run
 
-    return Pair(of(False), of(True), of(False), device=experiment.device)
+    return Pair(of(False), of(True), of(False), device=experiment.device, times=experiment.times)
 
 
 def _attention(experiment: Attention) -> Pair:
     import torch
-    from torch.nn.functional import scaled_dot_product_attention
+    from torch.nn.functional import dropout, scaled_dot_product_attention
 
     def operands() -> list[Any]:
         dtype = torch_dtype(experiment.dtype)
@@ -109,20 +123,24 @@ def _attention(experiment: Attention) -> Pair:
         ]
         return [one.requires_grad_(experiment.backward) for one in made]
 
-    rows, columns = experiment.query[0][-2], experiment.key[0][-1]
-    mask = torch.ones(rows, columns, dtype=torch.bool, device=experiment.device).tril(columns - rows)
+    masked, mask = _mask(experiment)
+    share = _DROPPED if experiment.dropout else 0.0
 
     def by_hand(q: Any, k: Any, v: Any) -> Any:
-        scores = (q @ k) / math.sqrt(q.shape[-1])
-        if experiment.masked:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        return scores.softmax(-1) @ v
+        scores = q @ k
+        if experiment.scaled:
+            scores = scores / math.sqrt(q.shape[-1])
+        weights = masked(scores).softmax(-1)
+        return (dropout(weights, share) if share else weights) @ v
 
     def fused(q: Any, k: Any, v: Any) -> Any:
         k = k.transpose(-1, -2)
-        q, k, v = (one if one.ndim == 4 else one[:, None] for one in (q, k, v))
-        masked = mask if experiment.masked and rows > 1 else None
-        return scaled_dot_product_attention(q, k, v, attn_mask=masked)
+        given = mask
+        if q.ndim == 3:
+            q, k, v = (one[:, None] for one in (q, k, v))
+            given = mask[:, None] if mask is not None and mask.ndim == 3 else mask
+        scale = None if experiment.scaled else 1.0
+        return scaled_dot_product_attention(q, k, v, attn_mask=given, dropout_p=share, scale=scale)
 
     def of(function: Callable[..., Any]) -> Run:
         values = operands()
@@ -136,7 +154,26 @@ def _attention(experiment: Attention) -> Pair:
 
         return run
 
-    return Pair(of(by_hand), of(fused), of(by_hand), device=experiment.device)
+    return Pair(of(by_hand), of(fused), of(by_hand), device=experiment.device, times=experiment.times)
+
+
+def _mask(experiment: Attention) -> tuple[Callable[[Any], Any], Any]:
+    """What masks scores by hand, and the mask for the fused kernel: it hides nothing, and costs the same."""
+    import torch
+
+    if experiment.mask is None:
+        return (lambda scores: scores), None
+    op, shape, dtype = experiment.mask
+    shape = tuple(shape)
+    if op.startswith("add"):
+        added = torch.zeros(shape, dtype=torch_dtype(dtype), device=experiment.device)
+        return (lambda scores: scores + added), added
+    seen = torch.ones(shape, dtype=torch.bool, device=experiment.device)
+    hidden = ~seen
+    if op == "where":
+        least = torch.tensor(float("-inf"), dtype=torch_dtype(experiment.dtype), device=experiment.device)
+        return (lambda scores: torch.where(seen, scores, least)), seen
+    return (lambda scores: scores.masked_fill(hidden, float("-inf"))), seen
 
 
 def _recorded(experiment: Recorded, path: str) -> list[Pair]:
@@ -147,7 +184,7 @@ def _recorded(experiment: Recorded, path: str) -> list[Pair]:
 
     trace = load(path)
     found = []
-    for hop, ns in zip(experiment.calls, experiment.ns, strict=True):
+    for hop, ns, calls in zip(experiment.calls, experiment.ns, experiment.times, strict=True):
         call = rebuilt(recorded_call(trace, hop), nullcontext)
         changed = _changed(call, experiment)
         device = "cuda" if any(one.startswith("cuda") for one in call.devices) else "cpu"
@@ -155,7 +192,7 @@ def _recorded(experiment: Recorded, path: str) -> list[Pair]:
         times = _times(before)
         after = _several(runner(changed, None, None), times, lambda: _setting(experiment))
         before, again = (_several(run, times, nullcontext) for run in (before, again))
-        found.append(Pair(before, after, again, ns, device))
+        found.append(Pair(before, after, again, ns, device, calls / times))
     return found
 
 
@@ -182,11 +219,11 @@ def _changed(call: Any, experiment: Recorded) -> Any:
 def _setting(experiment: Recorded) -> AbstractContextManager[Any]:
     import torch
 
-    from tracer.replay.change import set_tf32, set_threads
+    from tracer.replay.change import recorded_threads, set_tf32, set_threads
 
     match experiment.change:
         case "threads":
-            return set_threads(int(experiment.to))
+            return set_threads(recorded_threads(int(experiment.to)))
         case "tf32":
             return set_tf32(True)
         case "no_grad":

@@ -14,17 +14,19 @@ from tracer.experiments import SECONDS
 from tracer.experiments.batches import worker_batch
 from tracer.experiments.pairs import pairs_of
 from tracer.experiments.turns import in_turns, joined
+from tracer.replay.change import recorded_threads
 from tracer.replay.replay_errors import CannotReplayError
 
 TURNS_SECONDS = 8.0
 """Of all turns of an experiment; torch is imported and the trace read before"""
-_MOST_THREADS_A_CORE = 8
 _MEMORY = 0.5
 """Of the memory of the machine"""
 
 
 def main() -> None:
-    """`{"ratio": [value, low, high], "again": [...]}`, `{"ns": ..., "again": ...}` or `{"error": ...}`."""
+    """`{"ratio": [value, low, high], "again": [...], "took": nanoseconds of a step as it was}`,
+    `{"ns": ..., "again": ...}` or `{"error": ...}`.
+    """
     signal.alarm(SECONDS + 1)  # if nobody waits any more
     wanted = json.load(sys.stdin)
     try:
@@ -44,15 +46,16 @@ def told(wanted: dict[str, Any]) -> dict[str, Any]:
 
     experiment = _experiment(wanted["kind"], wanted["experiment"])
     if isinstance(wanted["threads"], int):
-        torch.set_num_threads(min(wanted["threads"], _MOST_THREADS_A_CORE * (os.cpu_count() or 1)))
+        torch.set_num_threads(recorded_threads(wanted["threads"]))
     _limit_memory()
     if isinstance(experiment, experiments.WorkerBatch):
         return worker_batch(experiment)
     pairs = pairs_of(experiment, wanted["trace"])
-    each = [(pair.ns, in_turns(pair, TURNS_SECONDS / len(pairs))) for pair in pairs]
+    each = [(pair, in_turns(pair, TURNS_SECONDS / len(pairs))) for pair in pairs]
     return {
-        "ratio": joined([(ns, turns.ratio) for ns, turns in each]),
-        "again": joined([(ns, turns.again) for ns, turns in each]),
+        "ratio": joined([(pair.ns, turns.ratio) for pair, turns in each]),
+        "again": joined([(pair.ns, turns.again) for pair, turns in each]),
+        "took": sum(pair.times * turns.ns for pair, turns in each),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from tracer.compare.spread import Ratio
 from tracer.compare.timing import Run, stopwatch, uncollected
@@ -17,10 +18,11 @@ _ORDERS = ((0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (1, 0, 2), (0, 2, 1))
 
 @dataclass(frozen=True)
 class Turns:
-    """The time as it was over that with the change, and over that of the same again."""
+    """The time as it was over that with the change, and over that of the same again; `ns`: as it was."""
 
     ratio: Ratio
     again: Ratio
+    ns: float
 
 
 def in_turns(pair: Pair, seconds: float) -> Turns:
@@ -39,7 +41,7 @@ def in_turns(pair: Pair, seconds: float) -> Turns:
             for number in _ORDERS[len(taken[0]) % len(_ORDERS)]:
                 runs[number]()
                 taken[number].append(timed(runs[number])[1])
-    return Turns(Ratio.of(taken[0], taken[1]), Ratio.of(taken[0], taken[2]))
+    return Turns(Ratio.of(taken[0], taken[1]), Ratio.of(taken[0], taken[2]), median(taken[0]))
 
 
 def joined(parts: Sequence[tuple[float, Ratio]]) -> tuple[float, float, float]:

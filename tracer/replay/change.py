@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from typing import Any
 
 from tracer.base.boundary import torch_dtype
 from tracer.replay.arguments import PLAIN_KEYS
-from tracer.replay.replay_errors import WrongOptionError
+from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
 _DEVICES = {name: name.lower() for name in ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")}
 _DEVICES |= {"PrivateUse1": "privateuseone"}
+_MOST_THREADS_A_CORE = 8
 _IMAGES, _VOLUMES = 4, 5
 
 
@@ -165,6 +167,14 @@ def check_key(key: str, op: str) -> None:
         )
     if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(op, key):
         raise WrongOptionError(f"--key {key}: {op} has no kernel there; to see its keys: tracer explain {op}")
+
+
+def recorded_threads(number: int) -> int:
+    """A number of threads that a trace names. Raises CannotReplayError if it is none for this machine."""
+    most = _MOST_THREADS_A_CORE * (os.cpu_count() or 1)
+    if not 0 < number <= most:
+        raise CannotReplayError(f"it would need {number:,} threads, and this machine is given {most} at most")
+    return number
 
 
 @contextmanager

@@ -47,10 +47,21 @@ def lines(found: Advised, sources: SourceLines, everything: bool) -> Iterator[st
         yield "Tried, no gain:"
         for row in found.dropped:
             yield from _wrapped(f"{_at(row, sources)}: {row.finding.do}; {ratio(row.gain)}", "  ", "    ")
-    if found.untried:
+    yield from _untried(found)
+
+
+def _untried(found: Advised) -> Iterator[str]:
+    """What was not tried yet, then what was tried in vain, with the reason."""
+    left = sorted({row.rule for row in found.untried if not row.gain.why_not})
+    if left:
         yield ""
-        names = ", ".join(sorted({row.rule for row in found.untried}))
-        yield f"Only an experiment can tell: {names}. To try: --measure"
+        yield f"Only an experiment can tell: {', '.join(left)}. To try: --measure"
+    failed = [row for row in found.untried if row.gain.why_not]
+    if failed:
+        yield ""
+        yield "Only an experiment can tell, but it failed:"
+    for row in failed:
+        yield from _wrapped(f"{row.rule}: {row.gain.why_not}", "  ", "    ")
 
 
 def _row(number: int, row: Advice, step_ns: float, sources: SourceLines) -> Iterator[str]:
@@ -135,7 +146,8 @@ def advice_document(path: str, found: Advised, sources: SourceLines, most: int |
         "rules": found.rules,
         "advice": [_document(row, found.step_ns, sources) for row in found.rows[:most]],
         "dropped": [_document(row, found.step_ns, sources) for row in found.dropped],
-        "untried": sorted({row.rule for row in found.untried}),
+        "untried": sorted({row.rule for row in found.untried if not row.gain.why_not}),
+        "failed": {row.rule: row.gain.why_not for row in found.untried if row.gain.why_not},
     }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
 from tracer.advice.experiments import Attention
 from tracer.advice.finding import Finding
+from tracer.advice.often import often
 from tracer.advice.steady import Steady, Tensor
 from tracer.analysis.phases import in_backward
 
@@ -19,7 +21,9 @@ needs: tuple[str, ...] = ("shapes", "sources")
 LEAST = 0.02
 _PRODUCTS = ("aten::matmul", "aten::bmm", "aten::baddbmm")
 _SOFTMAX = ("aten::softmax.int", "aten::_softmax")
-_MASKS = ("mask", "aten::add", "aten::where", "tril", "triu")
+_MASKS = {"masked_fill": 1, "masked_fill_": 1, "add": 1, "add_": 1, "where": 0}
+"""Which of the tensors of an op is a mask"""
+_SCALES = ("div", "div_", "mul", "mul_")
 _BETWEEN = (
     *("add", "add_", "arange", "bitwise_and", "bitwise_not", "__not__", "div", "div_", "dropout", "full"),
     *("masked_fill", "masked_fill_", "mul", "mul_", "ones", "rsub", "softmax", "_softmax", "to", "transpose"),
@@ -32,9 +36,11 @@ _MATH = "aten::_scaled_dot_product_attention_math"
 
 @dataclass
 class _Chain:
+    """The attentions of a line: `hops` of all, `number` of them; `between`, `operands`: of the last one."""
+
     hops: list[int] = field(default_factory=list)
     number: int = 0
-    masked: bool = False
+    between: list[dict[str, Any]] = field(default_factory=list)
     operands: tuple[Tensor, Tensor, Tensor] | None = None
 
 
@@ -46,55 +52,94 @@ def find(steady: Steady) -> Iterator[Finding]:
 def _by_hand(steady: Steady) -> Iterator[Finding]:
     roots = steady.roots
     forward = roots.filter(~in_backward())
-    chains: dict[str | None, _Chain] = {}
+    chains: dict[str, _Chain] = {}
     if not forward["op"].is_in(_SOFTMAX).any():
         return
     rows = forward.select("op", "inputs", "source", "module", "id", "thread").to_dicts()
     for place, row in enumerate(rows):
         if row["op"] in _SOFTMAX and (span := _span(steady, rows, place)):
             first, last, operands = span
-            chain = chains.setdefault(row["source"], _Chain())
+            chain = chains.setdefault(str(row["source"] or ""), _Chain())
             chain.hops += [rows[at]["id"] for at in range(first, last + 1)]
             chain.number += 1
-            chain.masked |= any(_is_mask(rows[at]["op"]) for at in range(first + 1, last))
-            chain.operands = operands
-    for line, chain in chains.items():
-        of_backward = roots.filter((pl.col("source") == line) & in_backward())
-        ops = roots.filter(pl.col("id").is_in(chain.hops))
-        cost = steady.cost_ns(ops) + steady.cost_ns(of_backward)
+            chain.between, chain.operands = rows[first + 1 : last], operands
+    for line, ops in _costly(steady, chains).items():
+        chain, of_backward = chains[line], ops.filter(in_backward())
+        cost = steady.cost_ns(ops.filter(~in_backward())) + steady.cost_ns(of_backward)
         if cost < LEAST * steady.step_ns or chain.operands is None:
             continue
-        query, key, value = chain.operands
+        times = steady.a_step(chain.number)
+        query, key, _ = chain.operands
         yield Finding(
-            line=line,
+            line=line or None,
             do="F.scaled_dot_product_attention(q, k, v): the scores are never written to memory",
             evidence=(
-                f"{steady.a_step(chain.number):,.0f} times a step matmul, softmax and matmul, with scores of "
+                f"{often(times, 'attention')} as matmul, softmax and matmul, with scores of "
                 f"{'x'.join(map(str, (*query.shape[:-1], key.shape[-1])))}"
             ),
             cost_ns=cost,
             most_ns=cost,
-            hops=frozenset([*chain.hops, *of_backward["id"].to_list()]),
-            experiment=_experiment(query, key, value, chain.masked, len(of_backward) > 0),
+            hops=frozenset(ops["id"].to_list()),
+            experiment=_experiment(steady, chain, times, len(of_backward) > 0),
         )
 
 
-def _experiment(query: Tensor, key: Tensor, value: Tensor, masked: bool, backward: bool) -> Attention | None:
-    if query.stride is None or key.stride is None or value.stride is None:
+def _costly(steady: Steady, chains: dict[str, _Chain]) -> dict[str, pl.DataFrame]:
+    """The ops of each line that may be worth a row, those of their backward pass included."""
+    chain_of = {hop: line for line, chain in chains.items() for hop in chain.hops}
+    nodes = steady.roots.filter(in_backward() & pl.col("forward_hop").is_not_null())
+    forward = steady.roots_of(nodes["forward_hop"])
+    chain_of |= {
+        hop: chain_of[of]
+        for hop, of in zip(nodes["id"].to_list(), forward, strict=True)
+        if of is not None and of in chain_of
+    }
+    lines = pl.DataFrame(
+        {"id": list(chain_of), "chain": list(chain_of.values())},
+        {"id": steady.roots.schema["id"], "chain": pl.String},
+    )
+    ops = steady.roots.join(lines, on="id", maintain_order="left")
+    return steady.costly(ops, "chain", 0.0 if steady.on_gpu else LEAST)
+
+
+def _experiment(steady: Steady, chain: _Chain, times: float, backward: bool) -> Attention | None:
+    """None if what it got is not known, or if the mask is not."""
+    names = [_name(row) for row in chain.between]
+    if chain.operands is None or any(one.stride is None for one in chain.operands):
+        return None
+    query, key, value = chain.operands
+    scores = (*query.shape[:-1], key.shape[-1])
+    masks = [one for row in chain.between if (one := _mask(steady, row, scores))]
+    if len(masks) != sum(name in _MASKS for name in names):
         return None
     return Attention(
-        query=(query.shape, query.stride),
-        key=(key.shape, key.stride),
-        value=(value.shape, value.stride),
+        query=(query.shape, query.stride or ()),
+        key=(key.shape, key.stride or ()),
+        value=(value.shape, value.stride or ()),
         dtype=query.dtype,
         device=query.device,
-        masked=masked,
+        times=times,
+        mask=masks[-1] if masks else None,
+        scaled=any(name in _SCALES for name in names),
+        dropout=any(_name(row) == "dropout" and steady.has_calls(row["id"]) for row in chain.between),
         backward=backward,
     )
 
 
-def _is_mask(op: str) -> bool:
-    return any(part in op for part in _MASKS)
+def _name(row: dict[str, Any]) -> str:
+    """`add` of `aten::add.Tensor`"""
+    return str(row["op"]).removeprefix("aten::").partition(".")[0]
+
+
+def _mask(
+    steady: Steady, row: dict[str, Any], scores: tuple[int, ...]
+) -> tuple[str, tuple[int, ...], str] | None:
+    """Name of the op, shape and dtype of the mask; None if it masks no scores of this shape."""
+    name, tensors = _name(row), steady.tensors(row["inputs"])
+    place = _MASKS.get(name)
+    if place is None or len(tensors) < 2 or scores != tensors[1 - place].shape:
+        return None
+    return name, tensors[place].shape, tensors[place].dtype
 
 
 def _span(
@@ -114,7 +159,7 @@ def _span(
     last = product(range(place + 1, place + _AFTER))
     if first is None or last is None:
         return None
-    names = [str(rows[at]["op"]).removeprefix("aten::").partition(".")[0] for at in range(first + 1, last)]
+    names = [_name(rows[at]) for at in range(first + 1, last)]
     before, after = (steady.tensors(rows[at]["inputs"])[:2] for at in (first, last))  # type: ignore[arg-type]
     if any(name not in _BETWEEN for name in names) or len(before) < 2 or len(after) < 2:
         return None
@@ -140,7 +185,7 @@ def _on_math(steady: Steady) -> Iterator[Finding]:
         yield Finding(
             line=None if line is None else str(line),
             do=f"let it take a fused kernel{why and f': {why}'}",
-            evidence=f"{steady.a_step(len(calls)):,.0f} attentions a step on the math back end",
+            evidence=f"{often(steady.a_step(len(calls)), 'attention')} on the math back end",
             cost_ns=kernels,
             most_ns=kernels,
             hops=frozenset(calls["id"].to_list()),

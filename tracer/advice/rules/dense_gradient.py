@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import polars as pl
 
 from tracer.advice.experiments import SparseTable
 from tracer.advice.finding import Finding
+from tracer.advice.lines import commonest
+from tracer.advice.optimizers import last_step, of_steps, option_of
 from tracer.advice.steady import Steady, Tensor
-from tracer.analysis.phases import OF_STEPS
 
 looks_for = "embeddings whose backward makes a gradient of the whole table for at most a tenth of its rows"
 threshold = "5 % of a step, with the optimizer's ops on tables of that size"
 needs: tuple[str, ...] = ("shapes", "sources")
 
 LEAST = 0.05
+DENSE = ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad")
+"""Optimizers of dense gradients that an experiment can run"""
 TOUCHED = 10
 """A table has at least this many times the rows that a step asks for"""
 _BACKWARD = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
@@ -34,7 +37,7 @@ class _Table:
 
 def find(steady: Steady) -> Iterator[Finding]:
     backward = steady.calls.filter(pl.col("op").is_in(_BACKWARD))
-    inside = steady.roots.filter(pl.col("range").str.starts_with(OF_STEPS))
+    inside = of_steps(steady)
     for (line,), calls in backward.group_by("source", maintain_order=True):
         tables = [found for row in calls.to_dicts() if (found := _table(steady, row))]
         if not tables or any(one.indices * TOUCHED > one.rows for one in tables):
@@ -57,9 +60,27 @@ def find(steady: Steady) -> Iterator[Finding]:
             cost_ns=cost,
             most_ns=cost,
             hops=frozenset([*calls["id"].to_list(), *updates["id"].to_list()]),
-            experiment=SparseTable(one.rows, one.width, one.indices, one.dtype, one.device),
+            experiment=_experiment(steady, tables, one, inside, updates),
             caveat="other results: moments of rows that were not used stay as they are",
         )
+
+
+def _experiment(
+    steady: Steady, tables: list[_Table], one: _Table, inside: pl.DataFrame, updates: pl.DataFrame
+) -> SparseTable | None:
+    """A step of the largest table, with the optimizer that updates most of them; None if none is known."""
+    name = commonest(updates["optimizer"])
+    if name not in DENSE:
+        return None
+    ops = inside.filter(pl.col("optimizer") == name)
+    times = steady.a_step(sum(each.rows * each.width for each in tables) / (one.rows * one.width))
+    return SparseTable(
+        name=name,
+        ops=last_step(steady, ops),
+        now=option_of(ops),
+        times=times,
+        **asdict(one),
+    )
 
 
 def _table(steady: Steady, row: dict[str, object]) -> _Table | None:

@@ -10,6 +10,8 @@ import polars as pl
 from tracer.advice.experiments import OptimizerStep, Sized
 from tracer.advice.finding import Finding
 from tracer.advice.lines import commonest
+from tracer.advice.often import often
+from tracer.advice.optimizers import last_step, of_steps, option_of
 from tracer.advice.steady import Steady
 from tracer.analysis.phases import OF_STEPS
 from tracer.trace.tables.schema import MOST_TENSORS
@@ -27,23 +29,20 @@ _LAST_OPS = ("addcdiv_", "add_")
 
 
 def find(steady: Steady) -> Iterator[Finding]:
-    inside = steady.roots.filter(pl.col("range").str.starts_with(OF_STEPS))
-    for (name,), ops in inside.group_by(pl.col("range").str.extract(r"#(\w+)\.step$")):
+    for (name,), ops in of_steps(steady).group_by("optimizer", maintain_order=True):
         cost = _time(steady, str(name))
-        fused = ops["op"].str.contains("_fused_").any()
-        if name not in FUSED or fused or cost < LEAST * steady.step_ns:
+        now = option_of(ops)
+        if name not in FUSED or now == "fused=True" or cost < LEAST * steady.step_ns:
             continue
-        foreach = bool(ops["op"].str.contains("_foreach_").any())
+        foreach = now == "foreach=True"
         parameters, device, cut = _parameters(steady, ops)
-        more = " or more" if cut else ""
-        numbers = sum(math.prod(shape) for shape, _ in parameters)
         evidence = (
-            f"{steady.a_step(len(ops)):,.0f} op calls a step for {len(parameters):,}{more} parameters of "
-            f"{numbers:,} numbers, {'in lists (foreach)' if foreach else 'one after another'}"
+            f"{often(steady.a_step(len(ops)), 'op call')}{_of_all(parameters, cut)}, "
+            f"{'in lists (foreach)' if foreach else 'one after another'}"
         )
-        now = f"foreach={foreach}"
+        ran = last_step(steady, ops)
         for to, words in _choices(foreach):
-            experiment = OptimizerStep(str(name), parameters, device, now, to) if parameters else None
+            experiment = OptimizerStep(str(name), ran, parameters, device, now, to) if parameters else None
             yield Finding(
                 line=commonest(ops["source"]),
                 do=f"{name}(..., {to}): {words}",
@@ -53,6 +52,15 @@ def find(steady: Steady) -> Iterator[Finding]:
                 hops=frozenset(ops["id"].to_list()),
                 experiment=experiment,
             )
+
+
+def _of_all(parameters: tuple[Sized, ...], cut: bool) -> str:
+    """` for 3 parameters of 1,234 numbers`; "" if the recording does not tell."""
+    if not parameters:
+        return ""
+    numbers = sum(math.prod(shape) for shape, _ in parameters)
+    noun = "parameter" if len(parameters) == 1 else "parameters"
+    return f" for {len(parameters):,}{' or more' if cut else ''} {noun} of {numbers:,} numbers"
 
 
 def _choices(foreach: bool) -> list[tuple[str, str]]:

@@ -1,0 +1,26 @@
+"""The ops of steps of optimizers."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracer.advice.steady import Steady
+from tracer.analysis.phases import OF_STEPS
+
+
+def of_steps(steady: Steady) -> pl.DataFrame:
+    """Outermost op calls in steps of optimizers, with `optimizer`: the name of its class."""
+    inside = steady.roots.filter(pl.col("range").str.starts_with(OF_STEPS))
+    return inside.with_columns(optimizer=pl.col("range").str.extract(r"#(\w+)\.step$"))
+
+
+def last_step(steady: Steady, ops: pl.DataFrame) -> tuple[str, ...]:
+    """The names of those of these ops that the last step has, in order."""
+    return tuple(ops.filter(pl.col("step") == steady.steps[-1])["op"].to_list())
+
+
+def option_of(ops: pl.DataFrame) -> str:
+    """How torch.optim is told to run its step so: `foreach=False`, `foreach=True` or `fused=True`."""
+    if ops["op"].str.contains("_fused_").any():
+        return "fused=True"
+    return f"foreach={bool(ops['op'].str.contains('_foreach_').any())}"

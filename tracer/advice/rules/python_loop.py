@@ -26,10 +26,12 @@ def find(steady: Steady) -> Iterator[Finding]:
     forward = rows.filter(~in_backward())
     a_step = forward.filter(pl.col("step") == steady.steps[-1])
     often = a_step.group_by(_SAME).agg(times=pl.len()).filter(pl.col("times") >= TIMES)
-    for (line,), same in often.group_by("source", maintain_order=True):
-        hot = forward.join(same, on=_SAME, how="semi", nulls_equal=True)
+    of_lines = rows.filter(pl.col("source").is_in(often["source"].implode()))
+    often_of = often.partition_by("source", as_dict=True)
+    for line, of_line in steady.costly(of_lines, "source", LEAST).items():
+        same = often_of[line,]
+        hot = of_line.filter(~in_backward()).join(same, on=_SAME, how="semi", nulls_equal=True)
         real = hot.filter(pl.col("ns") > VIEW_NS)
-        of_line = rows.filter(pl.col("source") == line)
         cost = steady.usual_ns(of_line) + steady.usual_ns(of_line, "gap")
         names = hot["op"].unique(maintain_order=True).to_list()
         median = float(real["ns"].median() or 0)  # type: ignore[arg-type]
@@ -40,7 +42,7 @@ def find(steady: Steady) -> Iterator[Finding]:
         times = int(same["times"].max())  # type: ignore[arg-type]
         short = [name.removeprefix("aten::").partition(".")[0] for name in names]
         yield Finding(
-            line=str(line),
+            line=line,
             do=_do(short),
             evidence=f"{times:,} times a step: {', '.join(short[:5])}; {median / 1000:.1f} us an op",
             cost_ns=cost,

@@ -51,10 +51,10 @@ def mismatches(
     at = {row["rank"]: row for row in moments.drop_nulls(["dumped_ns", "offset_ns"]).iter_rows(named=True)}
     places = places_of(at, {}, counts, whole)
     dumped = {rank: row["dumped_ns"] + row["offset_ns"] for rank, row in at.items()}
-    called = counts.drop_nulls("group")
+    called = counts.drop_nulls("group").partition_by("group", as_dict=True)
     found = []
     for (group, number), rows in waiting.sort("rank").partition_by("group", "number", as_dict=True).items():
-        of_group = called.filter(pl.col("group") == group)
+        of_group = called.get((group,), counts.clear())
         ranks = of_group.filter(pl.col("calls") > number)
         if rows["op"].n_unique() < 2 or len(rows) < len(ranks):
             continue

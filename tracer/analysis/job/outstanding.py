@@ -185,8 +185,10 @@ def outstanding(
     """
     at = {row["rank"]: row for row in moments.drop_nulls(["dumped_ns", "offset_ns"]).iter_rows(named=True)}
     called, absent = {}, {}
+    of_missing = calls.join(missing, on=["group", "number"], how="semi")
+    calls_of = of_missing.sort("rank").partition_by("group", "number", as_dict=True, maintain_order=True)
     for (group, number), own in missing.partition_by("group", "number", as_dict=True).items():
-        of_group = calls.filter((pl.col("group") == group) & (pl.col("number") == number)).sort("rank")
+        of_group = calls_of.get((group, number), calls.clear())
         rows = [row for row in of_group.iter_rows(named=True) if row["rank"] in at]
         if not rows or of_group["op"].n_unique() > 1:
             continue
@@ -199,10 +201,11 @@ def outstanding(
         if ranks:
             called[str(group), int(number)], absent[str(group), int(number)] = rows, ranks
     places = places_of(at, called, counts, whole)
+    skews = collectives.partition_by("group", as_dict=True)
     found = []
     for (group, number), rows in called.items():
         callers = [_caller(row, at[row["rank"]], places[row["rank"]]) for row in rows]
-        before = collectives.filter((pl.col("group") == group) & (pl.col("number") < number))["skew_ns"]
+        before = skews.get((group,), collectives.clear()).filter(pl.col("number") < number)["skew_ns"]
         lines = pl.Series([row["source"] for row in rows], dtype=pl.String).drop_nulls().mode().sort()
         found.append(
             Outstanding(

@@ -20,7 +20,7 @@ def last_step(steady: Steady, ops: pl.DataFrame) -> tuple[str, ...]:
 
 
 def option_of(ops: pl.DataFrame) -> str:
-    """How torch.optim is told to run its step so: `foreach=False`, `foreach=True` or `fused=True`."""
+    """The option with which its step runs so: `foreach=False`, `foreach=True` or `fused=True`."""
     if ops["op"].str.contains("_fused_").any():
         return "fused=True"
     return f"foreach={bool(ops['op'].str.contains('_foreach_').any())}"

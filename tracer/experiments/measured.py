@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ALL_SECONDS = 120
 LEAST_RATIO = 1.02
 SAME_FROM, SAME_TO = 0.5, 2.0
-"""An experiment is the recorded work if that takes so many times as long in it: caches are warmer there"""
+"""An experiment is the recorded work if that takes half to twice as long in it: caches are warmer there"""
 _HELPER = "from tracer.experiments.run import main; main()"
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -195,11 +193,3 @@ def test_an_option_whose_value_is_called_as_itself_says_its_name() -> None:
 def named(option: OptionInfo) -> bool:
     """In an annotation Typer keeps the first name as the default."""
     return isinstance(option.default, str) and option.default.startswith("-")
-
-
-def test_a_command_line_is_read_without_polars() -> None:
-    """Each command would take its 0.1 s; and its threads, which a fork does not survive."""
-    made = "import sys, tracer.cli.app, typer.main; typer.main.get_command(tracer.cli.app.app)"
-    text = f"{made}; print(sorted({{'polars', 'numpy', 'torch'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -248,8 +248,8 @@ def test_a_page_in_markdown_and_in_html(launcher: Launcher) -> None:
     assert compare(launcher, "-o", "diff.md").status == 2
     assert compare(launcher, "-o", "diff.html", "--limit", "3").status == 1
     page = (launcher.folder / "diff.html").read_text()
-    assert "<h1>What changed</h1>" in page
-    assert "<script" not in page
+    assert "<h1>before.trace \u2192 after.trace</h1>" in page
+    assert "</script>" in page
     assert compare(launcher, "--json", "-o", "x.md").status == 2
 
 

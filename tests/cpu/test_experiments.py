@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 
 import tracer
 from tracer.advice.experiments import Attention, OptimizerStep, Recorded, SparseTable

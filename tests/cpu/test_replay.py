@@ -200,7 +200,7 @@ def test_stock_and_one_thread(traces: Path, trace: tracer.Trace) -> None:
 
 KEYS = {
     *("trace", "hop", "call", "op", "key", "line", "text", "torch", "arguments"),
-    *("stock", "changed", "times", "same_results", "results_as_recorded", "chain_as_recorded"),
+    *("stock", "changed", "times", "again", "same_results", "results_as_recorded", "chain_as_recorded"),
 }
 
 
@@ -261,6 +261,15 @@ def test_another_key(traces: Path, trace: tracer.Trace) -> None:
     assert meta.exit_code == 0, meta.stderr
     assert "[Meta]" in meta.stdout
     assert "the results" not in meta.stdout
+
+
+def test_a_name_for_several_keys_is_no_key_of_a_call(traces: Path, trace: tracer.Trace) -> None:
+    hop = hop_of(trace, "aten::addmm")
+    aliases = [name for name in torch._C.DispatchKey.__members__ if name.startswith("Composite")]
+    for key in [*aliases, "Autograd"]:
+        run = replay(traces / "with.trace", "--hop", hop, "--key", key)
+        assert (run.exit_code, run.stderr.count("\n")) == (2, 1), key
+        assert run.stderr.startswith(f"tracer: --key {key}: ")
 
 
 def test_random_results_have_no_error(traces: Path, trace: tracer.Trace) -> None:

@@ -42,6 +42,9 @@ NOT_TRIED = {
     "--override": "runs the user's kernel",
     "--ncu": "needs a GPU; it writes the text of --script",
     "--tf32": "changes what torch computes",
+    "--strides": "changes what torch computes",
+    "--dtype": "changes what torch computes",
+    "--pad": "changes what torch computes",
     "--to": "each format has calls of its own",
     "--before": "another spelling of the arguments",
     "--after": "another spelling of the arguments",
@@ -55,6 +58,7 @@ OF_ARGUMENTS = {
     "paths": [TRACE],
     "operator": ["aten::mm"],
     "text": [],
+    "given": [TRACE],
 }
 WRITES = ("--script",)
 VALUES: dict[str, tuple[str, ...]] = {

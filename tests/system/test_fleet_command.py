@@ -126,7 +126,7 @@ def test_however_many_processes_the_tables_have_the_same_bytes(folder: Path) -> 
     for number in ("1", "3"):
         assert fleet(folder, "job", "-o", f"by{number}", "-j", number).returncode == 0
     one, three = tables(folder / "by1"), tables(folder / "by3")
-    assert len(one) == 13
+    assert len(one) == 15
     assert one == three
     assert (folder / "by1" / "report.md").read_text() == (folder / "by3" / "report.md").read_text()
     assert pl.read_parquet(folder / "by1" / "ranks.parquet")["rank"].to_list() == [0, 1, 2]

@@ -50,7 +50,8 @@ def test_report_of_a_file_is_that_of_its_trace(reports: dict[str | None, str], t
     output = tmp_path / "report.md"
     done = command("report", PATH, "--only", "cuda", "-o", output)
     assert done.returncode == 0, done.stderr
-    assert output.read_text().replace("gpu.trace.xz", NAME) == reports["cuda"]
+    written = output.read_text().replace("gpu.trace.xz", NAME)
+    assert written.replace("`<wbr>`", "") == reports["cuda"], "names may break in a file"
 
 
 @pytest.mark.parametrize("option", [["--op", "mm"], ["--steady"]])

@@ -86,7 +86,7 @@ def test_no_secret_is_left_in_the_bytes(tmp_path: Path) -> None:
     assert found.environment == {
         "torch": "2.13.0",
         "python": "3.11.7",
-        "options": {"shapes": True},
+        "options": {"shapes": True, "ops": ["left out"]},
         "settings": {"threads": 2},
     }
     assert found.source_lines.is_empty()

@@ -29,6 +29,7 @@ def native(begun: list[bool]) -> Any:
 def test_what_is_said_of_cuda_asks_the_torch_that_is_there(
     version: str | None, wanted: bool, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cuda._cuda_of_torch.cache_clear()  # of the test before
     monkeypatch.setattr(cuda, "installed_cuda", lambda: version)
     begun: list[bool] = []
     cuda.begin(native(begun), Options(), "")
@@ -37,3 +38,4 @@ def test_what_is_said_of_cuda_asks_the_torch_that_is_there(
     assert (found["state"], found["why"]) == ("failed" if wanted else "not built", why)
     with pytest.raises(RecordingError, match=f"cannot record CUDA: {why}; to record without it: --cuda off"):
         cuda.begin(native(begun), Options(cuda="on"), "")
+    cuda._cuda_of_torch.cache_clear()

@@ -107,8 +107,8 @@ def _run_inside(running: str, command: list[str], output: str | None, overridden
 
 def _say_what_was_left_out() -> None:
     """At the first recording of a build, because pip hides what the build prints."""
-    reason = build_info().OVERRIDES_MISSING
-    if installed_cuda() is None or not reason or kept.read(LEFT_OUT, reason) is not None:
+    reason, cuda = build_info().OVERRIDES_MISSING, build_info().TORCH_CUDA or installed_cuda()
+    if cuda is None or not reason or kept.read(LEFT_OUT, reason) is not None:
         return
     kept.write(LEFT_OUT, reason, "")
     say(

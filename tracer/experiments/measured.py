@@ -86,8 +86,9 @@ def gain_of(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
         return _of_loader(finding, told, step_ns)
     recorded = _recorded_ns(finding)
     if not SAME_FROM * recorded <= told["took"] <= SAME_TO * recorded:
-        both = f"{told['took'] / 1e6:.2g} ms, recorded {recorded / 1e6:.2g} ms"
-        return Gain(BOUNDED, bound, why_not=f"the experiment is not that work ({both})")
+        both = f"{told['took'] / 1e6:.2g} ms here, {recorded / 1e6:.2g} ms in the recording"
+        why = f"the same calls took {both}; if the machine was busy then, record again"
+        return Gain(BOUNDED, bound, why_not=why)
     value, low, high = told["ratio"]
     ratios = {"ratio": value, "ratio_low": low, "ratio_high": high}
     if low <= max(LEAST_RATIO, told["again"][2]):

@@ -23,6 +23,17 @@ _BESIDES = ("profiler::", "aten::_local_scalar_dense", "aten::lift_fresh")
 _STEPS = 3  # in the first one buffers are made
 
 
+def kind_of(name: str) -> Any:
+    """The class of torch.optim of this name, which a trace gives. Raises CannotReplayError: there is none."""
+    import torch
+
+    known = {one.__name__: one for one in torch.optim.Optimizer.__subclasses__()}
+    known = {own: one for own, one in known.items() if one.__module__.startswith("torch.optim.")}
+    if name not in known:
+        raise CannotReplayError(f"torch.optim has no {name}")
+    return known[name]
+
+
 def variant(name: str, options: dict[str, bool], ops: Sequence[str], device: str = "cpu") -> dict[str, Any]:
     """The flags with which the optimizer's step runs these ops, in this order.
 
@@ -73,7 +84,7 @@ def _ops_of(name: str, options: dict[str, Any], device: str) -> tuple[str, ...]:
 
     parameter = torch.nn.Parameter(torch.ones(2, device=device))
     parameter.grad = torch.ones_like(parameter)
-    optimizer = getattr(torch.optim, name)([parameter], lr=1e-4, **options)
+    optimizer = kind_of(name)([parameter], lr=1e-4, **options)
     for _ in range(_STEPS - 1):
         optimizer.step()
     with Names():

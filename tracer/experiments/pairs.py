@@ -13,7 +13,7 @@ from typing import Any, cast
 from tracer.advice.experiments import Attention, Experiment, OptimizerStep, Recorded, Sized, SparseTable
 from tracer.base.boundary import is_here, torch_dtype
 from tracer.compare.timing import Run
-from tracer.experiments.optimizers import variant
+from tracer.experiments.optimizers import kind_of, variant
 from tracer.replay.recipe import tensor as make_tensor
 from tracer.replay.replay_errors import CannotReplayError
 
@@ -60,14 +60,13 @@ def pairs_of(experiment: Experiment, trace: str) -> list[Pair]:
 
 
 def _optimizer(experiment: OptimizerStep) -> Pair:
-    import torch
 
     now, to = _OPTIONS[experiment.now], _OPTIONS[experiment.to]
     flags = variant(experiment.name, now, experiment.ops, experiment.device)
 
     def of(option: dict[str, bool]) -> Run:
         parameters = [_parameter(sized, experiment.device) for sized in experiment.parameters]
-        made = getattr(torch.optim, experiment.name)(parameters, lr=1e-4, **flags, **option)
+        made = kind_of(experiment.name)(parameters, lr=1e-4, **flags, **option)
         made.step()
         return cast("Run", made.step)
 
@@ -92,7 +91,7 @@ def _table(experiment: SparseTable) -> Pair:
 
     now = _OPTIONS[experiment.now]
     flags = variant(experiment.name, now, experiment.ops, experiment.device)
-    dense = partial(getattr(torch.optim, experiment.name), lr=1e-4, **flags, **now)
+    dense = partial(kind_of(experiment.name), lr=1e-4, **flags, **now)
     sparsely = {"SGD": torch.optim.SGD, "Adagrad": torch.optim.Adagrad}.get(
         experiment.name, torch.optim.SparseAdam
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from types import ModuleType
 
 from tracer.base import say
@@ -20,12 +21,18 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
     Raises RecordingError if CUDA must be recorded (`cuda="on"`) and it is already known that it cannot be.
     """
     injection = os.path.join(FOLDER, "libtracer_injection.so")
-    wanted = options.cuda != "off" and installed_cuda() is not None
+    wanted = options.cuda != "off" and _cuda_of_torch() is not None
     native.begin_cuda(wanted, options.driver, injection, unusable, say.is_quiet())
     if options.cuda == "on":
         statement = _statement(native)
         if statement["state"] in _FAILED:
             raise RecordingError(f"cannot record CUDA: {statement['why']}; to record without it: --cuda off")
+
+
+@cache
+def _cuda_of_torch() -> str | None:
+    """Read when the recording begins: at its end the script may have left no descriptor for a file."""
+    return installed_cuda()
 
 
 def why_not(native: ModuleType) -> str:
@@ -51,4 +58,4 @@ def certificate(native: ModuleType) -> dict:
 def _statement(native: ModuleType) -> dict:
     """What became of it. The CUDA part of a wheel is there also if torch has no CUDA."""
     found = native.cuda_statement()
-    return found if installed_cuda() else {**found, "state": "not built", "why": "torch has no CUDA"}
+    return found if _cuda_of_torch() else {**found, "state": "not built", "why": "torch has no CUDA"}

@@ -165,8 +165,17 @@ def check_key(key: str, op: str) -> None:
             f"--key {key}: a transform or a mode sets up what it needs; give a key of a device, of autograd "
             "or of autocast, such as CPU or AutogradCPU"
         )
-    if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(op, key):
+    if not _has_kernel(op, key):
         raise WrongOptionError(f"--key {key}: {op} has no kernel there; to see its keys: tracer explain {op}")
+
+
+def _has_kernel(op: str, key: str) -> bool:
+    import torch
+
+    try:
+        return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op, key))
+    except RuntimeError:  # an alias, such as CompositeImplicitAutograd: no call is at it
+        return False
 
 
 def recorded_threads(number: int) -> int:

@@ -37,7 +37,7 @@ def find(steady: Steady) -> Iterator[Finding]:
     hottest = steady.hottest(roots, MOST_CALLS)
     yield Finding(
         line=costliest(made),
-        do="call the model under torch.inference_mode(): nothing here is ever differentiated",
+        do="call the model under torch.inference_mode() or no_grad(): nothing is ever differentiated",
         evidence=f"{steady.a_step(len(made)):,.0f} hops a step make nodes of a backward pass that never runs",
         cost_ns=steady.usual_ns(roots),
         most_ns=_most(steady, own),

@@ -175,7 +175,7 @@ def test_a_table_has_the_optimizer_of_the_recording(tmp_path: Path, made: str, u
 
 def test_a_trace_starts_no_threads_without_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", started.append)
+    monkeypatch.setattr("torch.set_num_threads", started.append)
     calls = Recorded((), (), (), "threads", "100000")
     with pytest.raises(CannotReplayError):
         _setting(calls)

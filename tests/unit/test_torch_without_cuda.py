@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,8 @@ def test_what_is_said_of_cuda_asks_the_torch_that_is_there(
     version: str | None, wanted: bool, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda._cuda_of_torch.cache_clear()  # of the test before
-    monkeypatch.setattr(cuda, "installed_cuda", lambda: version)
+    loaded = SimpleNamespace(version=SimpleNamespace(cuda=version))
+    monkeypatch.setitem(sys.modules, "torch", loaded)
     begun: list[bool] = []
     cuda.begin(native(begun), Options(), "")
     assert begun == [wanted]

@@ -31,8 +31,10 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
 
 @cache
 def _cuda_of_torch() -> str | None:
-    """Read when the recording begins: at its end the script may have left no descriptor for a file."""
-    return installed_cuda()
+    """As the torch says that is loaded. Asked when the recording begins: the script may change it later."""
+    import torch
+
+    return torch.version.cuda
 
 
 def why_not(native: ModuleType) -> str:

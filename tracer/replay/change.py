@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tracer.base.boundary import torch_dtype
 from tracer.replay.arguments import PLAIN_KEYS
+from tracer.replay.make import with_tensors
 from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
 _DEVICES = {name: name.lower() for name in ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")}
@@ -61,8 +62,16 @@ class Change:
         """
         if self.of_settings:
             return values
-        found = _each(values, self._changed)
-        if all(one is other for one, other in zip(_tensors(values), _tensors(found), strict=True)):
+        touched = False
+
+        def change(tensor: Any) -> Any:
+            nonlocal touched
+            changed = self._changed(tensor)
+            touched |= changed is not tensor
+            return changed
+
+        found: list[Any] = with_tensors(values, change)
+        if not touched:
             raise WrongOptionError(
                 f"{self._asked}: changes no tensor of this call (channels_last: those of 4 or 5 dimensions; "
                 "dtype and pad: those of floating-point numbers)"
@@ -108,26 +117,6 @@ class Change:
             if self.override:
                 stack.enter_context(overrides.use(*self.override))
             yield
-
-
-def _each(values: list[Any], change: Callable[[Any], Any]) -> list[Any]:
-    """With `change` of each tensor, in lists too."""
-    import torch
-
-    return [
-        _each(value, change)
-        if isinstance(value, list)
-        else change(value)
-        if isinstance(value, torch.Tensor)
-        else value
-        for value in values
-    ]
-
-
-def _tensors(values: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    _each(values, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
-    return found
 
 
 def cut(results: list[Any], sizes: list[Any]) -> list[Any]:

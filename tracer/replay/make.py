@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,15 +151,20 @@ def _moved(value: Any, copies: dict[int, Any]) -> Any:
     return found.requires_grad_() if value.requires_grad else found
 
 
-def widened(value: Any) -> Any:
-    """Floating-point tensors in float64, complex ones in complex128."""
+def with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with `change` of each tensor, in lists too."""
     import torch
 
     if isinstance(value, list):
-        return [widened(element) for element in value]
-    if not isinstance(value, torch.Tensor):
-        return value
-    value = value.detach()
-    if value.is_complex():
-        return value.to(torch.complex128)
-    return value.to(torch.float64) if value.is_floating_point() else value
+        return [with_tensors(element, change) for element in value]
+    return change(value) if isinstance(value, torch.Tensor) else value
+
+
+def widened(tensor: Any) -> Any:
+    """A floating-point tensor in float64, a complex one in complex128."""
+    import torch
+
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracer.compare.accuracy import Deviation, deviation
 from tracer.replay.call import Call
-from tracer.replay.make import widened
+from tracer.replay.make import widened, with_tensors
 
 
 def tensors_in(result: Any) -> list[Any]:
@@ -25,7 +25,7 @@ def exact_results(call: Call) -> list[Any] | None:
     import torch
 
     try:
-        plain, by_name = call.split([widened(value) for value in call.made("cpu")])
+        plain, by_name = call.split(with_tensors(call.made("cpu"), widened))
         with torch.no_grad():
             return tensors_in(call.op(*plain, **by_name))
     except Exception:  # whatever a kernel raises: it has no float64, or wants a GPU

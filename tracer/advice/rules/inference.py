@@ -9,6 +9,7 @@ import polars as pl
 from tracer.advice.experiments import Recorded
 from tracer.advice.finding import Finding
 from tracer.advice.lines import costliest
+from tracer.advice.often import often
 from tracer.advice.steady import Steady
 
 looks_for = (
@@ -38,7 +39,7 @@ def find(steady: Steady) -> Iterator[Finding]:
     yield Finding(
         line=costliest(made),
         do="call the model under torch.inference_mode() or no_grad(): nothing is ever differentiated",
-        evidence=f"{steady.a_step(len(made)):,.0f} hops a step make nodes of a backward pass that never runs",
+        evidence=f"{often(steady.a_step(len(made)), 'hop')} for a backward pass that never runs",
         cost_ns=steady.usual_ns(roots),
         most_ns=_most(steady, own),
         experiment=Recorded(*hottest, change="no_grad", to="") if hottest[0] else None,

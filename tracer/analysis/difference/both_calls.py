@@ -17,10 +17,10 @@ from tracer.analysis.compiled import without_calls
 from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.difference.change import Change
 from tracer.analysis.difference.compared_steps import ComparedSteps
-from tracer.analysis.difference.kinds import Key
+from tracer.analysis.difference.kinds import Key, key_of, name_and_text
 from tracer.analysis.links import Links, combine
 from tracer.analysis.phases import in_backward
-from tracer.analysis.source_lines import NO_LINE, SourceLines
+from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.trees import Forest
 from tracer.trace.tables.schema import GPU_KINDS
 
@@ -116,16 +116,13 @@ def _changes(hops: pl.DataFrame, sources: SourceLines, changes: Sequence[Change]
             numbers[kind.runs[0].key] = number
     rows = hops.select(pl.col("source", "op").cast(pl.String), backward=in_backward())
     kinds = rows.unique()
-    found = [numbers.get(_key(sources, *row), -1) for row in kinds.iter_rows()]
+    found = [
+        numbers.get(key_of(*name_and_text(sources, line), op or "?", back), -1)
+        for line, op, back in kinds.iter_rows()
+    ]
     kinds = kinds.with_columns(change=pl.Series(found, dtype=pl.Int64))
     on = ["source", "op", "backward"]
     return rows.join(kinds, on=on, how="left", nulls_equal=True, maintain_order="left")["change"]
-
-
-def _key(sources: SourceLines, line: str | None, op: str | None, backward: bool) -> Key:
-    """As difference.kinds.Kind.key."""
-    name, text = (sources.name(line), sources.text(line)) if line else (NO_LINE, "")
-    return name.rpartition(":")[0], text or name, op or "?", backward
 
 
 def _scaled(rows: pl.DataFrame, changes: Sequence[Change], side: int) -> pl.DataFrame:

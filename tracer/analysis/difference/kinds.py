@@ -57,11 +57,11 @@ class Kind:
 
     @property
     def file(self) -> str:
-        return self.line.rpartition(":")[0]
+        return self.key[0]
 
     @property
     def key(self) -> Key:
-        return (self.file, self.text or self.line, self.op, self.backward)
+        return key_of(self.line, self.text, self.op, self.backward)
 
     @property
     def runs(self) -> tuple[Kind, ...]:
@@ -101,6 +101,15 @@ class Side:
     outside: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
 
+def name_and_text(sources: SourceLines, line: str | None) -> tuple[str, str]:
+    return (sources.name(line), sources.text(line)) if line else (NO_LINE, "")
+
+
+def key_of(name: str, text: str, op: str, backward: bool) -> Key:
+    """What tells calls of one side among those of the other: the file, and the line's text if it is known."""
+    return name.rpartition(":")[0], text or name, op, backward
+
+
 def side_of(trace: Trace, steady: bool, steps: Sequence[int] | None, *, cuda: bool) -> Side:
     """Kinds in these steps if `steady`, else in the whole trace; times by these steps (None: one, the run).
 
@@ -136,7 +145,7 @@ def side_of(trace: Trace, steady: bool, steps: Sequence[int] | None, *, cuda: bo
     kinds: dict[Key, Kind] = {}
     groups = table.partition_by("line", "op", "backward", as_dict=True, maintain_order=True)
     for (line, name, backward), part in groups.items():
-        where, text = (sources.name(line), sources.text(line)) if line else (NO_LINE, "")
+        where, text = name_and_text(sources, line)
         counted = part["structure"].value_counts(sort=True).iter_rows()
         made = Kind(
             line=where,

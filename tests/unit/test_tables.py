@@ -383,6 +383,25 @@ def test_hops_are_ordered_by_process_thread_and_start(tmp_path: Path) -> None:
     )
 
 
+def test_hops_and_ranges_of_the_main_thread_are_first(tmp_path: Path) -> None:
+    """The system's numbers of threads begin again at its limit: those that it starts may be lower."""
+    writer = writer_with("aten::mm")
+    writer.string(1, "forward")
+    writer.process(1, how=1, pid=32700)
+    writer.hop(0, "aten::mm", process=1)
+    for process, main in ((0, 100), (1, 32700)):
+        for number, thread in enumerate((7, main, 32750)):
+            lane = writer.lane(process, number, thread=thread, torch_thread=number + 1)
+            if process == 0:
+                lane.range_enter(1)
+            hop(lane, 0)
+            if process == 0:
+                lane.range_exit()
+    trace = read(writer, tmp_path)
+    assert trace.hops["thread"].to_list() == [100, 7, 32750, 32700, 7, 32750]
+    assert trace.ranges["thread"].to_list() == [100, 7, 32750]
+
+
 def test_time_is_counted_by_the_pair_of_clocks(tmp_path: Path) -> None:
     for clock, last_ns, expected, known in (
         (1, 5000 + 250, 2.5, True),

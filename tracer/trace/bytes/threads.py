@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +32,14 @@ class Span:
     enters: slice
     exits: slice
     others: slice
+
+
+def thread_order(span: Span, main_threads: Mapping[int, int]) -> tuple[int, bool, int]:
+    """By process and thread, the main thread first: the system's numbers of threads begin again at a limit.
+
+    `main_threads`: of each process, the OS thread id of its main thread.
+    """
+    return span.process, span.thread != main_threads.get(span.process), span.thread
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def _functions(documents: list[dict[str, Any]], called_from: pl.Series) -> pl.Da
 def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], times: Index) -> Index:
     """The row of `table` that was innermost at each place and time; -1: none.
 
-    `table` has process, thread, start_ns, end_ns and parent, and is ordered by the first three.
+    `table` has process, thread, start_ns, end_ns and parent; rows of a thread follow each other, by start.
     """
     if not len(table) or not len(times):
         return np.full(len(times), -1, np.int64)
@@ -192,8 +192,9 @@ def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], 
     start, end = table["start_ns"].to_numpy(), table["end_ns"].fill_null(1 << 62).to_numpy()
     parent = numbers(table["parent"])
     row = np.full(len(times), -1, np.int64)
-    for key in np.unique(wanted).tolist():
-        first, last = np.searchsorted(keys, [key, key + 1])
+    begins = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    ends = np.append(begins[1:], len(keys))
+    for key, first, last in zip(keys[begins].tolist(), begins.tolist(), ends.tolist(), strict=True):
         of_thread = wanted == key
         place = first + np.searchsorted(start[first:last], times[of_thread], "right") - 1
         row[of_thread] = np.where(place >= first, place, -1)

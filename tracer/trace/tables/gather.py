@@ -23,7 +23,7 @@ from tracer.trace.bytes.definitions import (
 from tracer.trace.bytes.endings import DUMPED
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import nest, sources_inside
-from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
+from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane, thread_order
 from tracer.trace.tables.backward import (
     Nodes,
     forward_hops,
@@ -64,7 +64,7 @@ class Vocabulary:
 
 @dataclass
 class HopColumns:
-    """One row for each hop, ordered by process, thread and start. Rows are hop ids; -1: none."""
+    """One row for each hop, by process, thread (the main one first) and start. Rows are hop ids; -1: none."""
 
     process: NDArray[np.uint32]
     thread: NDArray[np.uint32]
@@ -201,10 +201,11 @@ def gather_hops(recording: Contents) -> Gathered:
         )
         for process, ends in counted.items()
     }
-    joined_ranges = join_ranges(ranges)
+    main_threads = {number: process.pid for number, process in recording.definitions.processes.items()}
+    joined_ranges = join_ranges(ranges, main_threads)
     names = list(vocabulary.names.numbers)
     steps |= unmarked_steps(joined_ranges, names, recording.definitions, frozenset(steps))
-    parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
+    parts.sort(key=lambda part: (*thread_order(part.span, main_threads), part.first))
     spans = [part.span for part in parts]
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
     offsets = np.cumsum(sizes) - sizes

@@ -78,7 +78,7 @@ _OF_OTHER_DOCUMENTS = ("settings", "cuda")
 class Trace:
     """The tables of a trace file; times are nanoseconds since the recording began.
 
-    `hops`, `api_calls` and `library_calls` are ordered by process, thread and start,
+    `hops`, `api_calls` and `library_calls` are ordered by process, thread (the main one first) and start,
     `gpu_activities` by process and start; `id` is the row. Ids of other tables that do not apply
     are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
     each GPU of each process, `python_stacks` for each distinct stack; its first line is `source`.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import concatenate, lookup, low, nearest, take
 from tracer.trace.bytes.events import EventBlock
-from tracer.trace.bytes.threads import Span
+from tracer.trace.bytes.threads import Span, thread_order
 from tracer.trace.tables.open_ranges import OpenRanges
 from tracer.trace.tables.schema import RANGES
 from tracer.trace.tables.series import in_order, indices, named, nanoseconds, nullable
@@ -37,8 +37,8 @@ def span_ranges(
     }
 
 
-def join_ranges(parts: list[tuple[Span, Columns]]) -> Columns:
-    """Puts the ranges of spans together, each once, ordered by process, thread and start."""
+def join_ranges(parts: list[tuple[Span, Columns]], main_threads: Mapping[int, int]) -> Columns:
+    """Puts the ranges of spans together, each once, by process, thread (the main one first) and start."""
     sizes = [len(columns["start"]) for _, columns in parts]
     offset = 0
     for (_, columns), size in zip(parts, sizes, strict=True):
@@ -49,9 +49,10 @@ def join_ranges(parts: list[tuple[Span, Columns]]) -> Columns:
     }
     for name in ("process", "thread"):
         joined[name] = np.repeat(np.array([getattr(span, name) for span, _ in parts], np.uint32), sizes)
+    later = [thread_order(span, main_threads)[1] for span, _ in parts]
     number = joined.pop("number")
     first = _first_of_each(joined["process"], number)
-    order = np.lexsort((joined["start"], joined["thread"], joined["process"]))
+    order = np.lexsort((joined["start"], joined["thread"], np.repeat(later, sizes), joined["process"]))
     order = order[first[order] == order]
     row = np.full(offset + 1, -1, np.int64)
     row[order] = np.arange(len(order))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tracer.compare.private_results import seen
+
 Operands = tuple[list[Any], dict[str, Any]]
 """Positional arguments and the others"""
 Change = Callable[[list[Any]], list[Any]]
@@ -17,12 +19,18 @@ SHARED, ERRORS, USUAL, OF_SCRIPT = "shared memory", "errors", "usual calls", "ca
 
 @dataclass(frozen=True)
 class Sample:
-    """A call: `make` gives operands on a device, other ones by torch's seed; `call` takes them."""
+    """A call: `make` gives operands on a device, other ones by torch's seed; `call` takes them.
+
+    `call` returns no result that only the operator's backward reads.
+    """
 
     kind: str
     name: str
     make: Callable[[], Operands]
     call: Callable[..., Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "call", seen(self.call))
 
     def changed(self, kind: str, name: str, change: Change) -> Sample:
         """The same call with other tensors."""

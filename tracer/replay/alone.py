@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from tracer import overrides
@@ -15,6 +16,7 @@ from tracer.compare.bounds import loose
 from tracer.compare.call_memory import Memory, memory_of
 from tracer.compare.cases import CPU, CUDA, STRICT, TF32, Case
 from tracer.compare.chains import facts_of_gpu
+from tracer.compare.private_results import seen
 from tracer.compare.program import Alone
 from tracer.compare.roof import CpuRoof, GpuRoof, Limit, Roof, limit_of
 from tracer.compare.switch import CannotCompareError, Switch
@@ -46,6 +48,7 @@ class MakesAgain:
         try:
             # The user's own script has just run it.
             call = rebuilt(recorded, nullcontext, imported=True, unsafe=True)
+            call = replace(call, op=seen(call.op))
             if why := why_not_here(call):
                 return Alone(why=why)
             self._samples.setdefault(recorded.op, []).append(_sample(call))

@@ -98,6 +98,20 @@ def test_a_slower_gpu_is_told_apart_from_more_work(tmp_path: Path) -> None:
     )
 
 
+def test_kernels_that_others_run_while_they_wait_are_not_more_work(tmp_path: Path) -> None:
+    """As in DDP, whose backward goes on beside the first all-reduce: the late rank has it before."""
+
+    def usual(of: Rank, begin: float) -> float:
+        of_lengths(6, line=4, signature=11)(of, begin + 8)
+        return of_lengths(4)(of, begin)
+
+    slower = both(of_lengths(8), of_lengths(12, line=4, signature=11))
+    found, _ = cause(tmp_path, usual, usual, slower)
+    assert (found.why, found.before, found.kernel) == ("slower gpu", None, None)
+    assert found.ratio == pytest.approx(2.0)
+    assert found.excess_ns == 10_000_000 * (ROUNDS - 1)
+
+
 def test_more_work_in_many_lines_has_no_line(tmp_path: Path) -> None:
     usual = of_lengths(2)
     found, said = cause(tmp_path, usual, usual, both(usual, spread))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import polars as pl
 
-from tracer.analysis.job.late_cause import CAUSE, Cause, cause_of
+from tracer.analysis.job.late_cause import CAUSE, SUMS, Cause, cause_of
 from tracer.analysis.job.lines_before import LINES
 
 NOISE_NS = 20_000
@@ -70,7 +70,7 @@ def _cause(taken: pl.DataFrame | None, row: dict[str, int]) -> Cause:
 def _taken(
     late: pl.DataFrame, collectives: pl.DataFrame, lines: Iterable[pl.DataFrame], clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """What each rank did before the collectives in which `last` was late: _KEYS, text, runs and taken_ns.
+    """What each rank did before the collectives in which `last` was late: _KEYS, text and SUMS.
 
     Without the waits that are certain: behind a call that blocks, a gap begins with the wait until the last
     rank has come.
@@ -86,5 +86,5 @@ def _taken(
             .join(clocks.select("rank", "offset_ns"), on="rank", how="left")
             .with_columns(taken_ns=pl.col("total_ns") - waited.fill_null(0))
         )
-        found.append(rows.group_by(_KEYS).agg(pl.col("text").max(), pl.col("runs", "taken_ns").sum()))
-    return pl.concat(found, how="diagonal").select(*_KEYS, "text", "runs", "taken_ns")
+        found.append(rows.group_by(_KEYS).agg(pl.col("text").max(), pl.col(SUMS).sum()))
+    return pl.concat(found, how="diagonal").select(*_KEYS, "text", *SUMS)

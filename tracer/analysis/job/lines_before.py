@@ -20,8 +20,7 @@ LINES: dict[str, pl.DataType | type[pl.DataType]] = {
     "group": pl.String,
     "number": pl.Int64,
     **dict.fromkeys(("at", "before", "after", "op", "inputs", "kernel", "text"), pl.String),
-    "runs": pl.Int64,
-    "total_ns": pl.Int64,
+    **dict.fromkeys(("runs", "total_ns", "ran", "ran_ns"), pl.Int64),
     "behind_group": pl.String,
     "behind_number": pl.Int64,
     "start_ns": pl.Int64,
@@ -40,13 +39,14 @@ def lines_before(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
           `start_ns` is when a gap began behind a call in which its caller waits for all ranks, and
           `behind_group` and `behind_number` are of that call
     gpu   since the kernel of the call before: `runs` of a `kernel`, or of a copy by its name, that the
-          outermost `op` with these `inputs` of line `before` launched
+          outermost `op` with these `inputs` of line `before` launched; `ran` and `ran_ns` have those that
+          began beside that kernel, too, with all of their time
     idle  how long the GPU ran nothing then
 
     `text` is what the line says: `after` of a gap, else `before`.
     """
     rows = pl.concat([_on_host(part, calls), _on_gpu(part, calls)], how="diagonal")
-    table = rows.drop_nulls(["group", "number"]).filter(pl.col("total_ns") >= _SHORT_NS)
+    table = rows.drop_nulls(["group", "number"]).filter(pl.max_horizontal("total_ns", "ran_ns") >= _SHORT_NS)
     table = with_text(part, table)
     kinds = {name: pl.col(name).cast(kind) for name, kind in LINES.items()}
     return table.select(kinds.values()).sort("group", "number", *_KEYS, *_BEHIND)
@@ -117,11 +117,13 @@ def _on_gpu(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
     begins, ends = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     found = pieces(windows, begins, ends)
     known = windows.select("window", "group", "number")
-    ran = work.select("before", "op", "inputs", "kernel")[found["of"]].hstack(found.drop("of", "start_ns"))
+    kinds = work.select("before", "op", "inputs", "kernel")
+    behind = kinds[found["of"]].hstack(found.drop("of", "start_ns").with_columns(runs=pl.lit(1, pl.Int64)))
     rows = (
-        ran.join(known, on="window")
+        pl.concat([behind, _begun(windows, work)], how="diagonal")
+        .join(known, on="window")
         .group_by("group", "number", "before", "op", "inputs", "kernel")
-        .agg(pl.col("total_ns").sum(), runs=pl.len().cast(pl.Int64))
+        .agg(pl.col("total_ns", "runs", "ran", "ran_ns").sum())
         .with_columns(at=pl.lit(GPU))
     )
     busy = Cover.of(begins, ends).within(windows["from_ns"].to_numpy(), windows["until_ns"].to_numpy())
@@ -131,6 +133,20 @@ def _on_gpu(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
         at=pl.lit(IDLE),
     )
     return pl.concat([rows, idle], how="diagonal")
+
+
+def _begun(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """before, op, inputs, kernel, window, ran (1), ran_ns: of all kernels since the call before began."""
+    return (
+        work.sort("start_ns")
+        .join_asof(windows.select("window", "begun_ns", "until_ns"), left_on="start_ns", right_on="begun_ns")
+        .filter(pl.col("start_ns") < pl.col("until_ns"))
+        .select(
+            *("before", "op", "inputs", "kernel", "window"),
+            ran=pl.lit(1, pl.Int64),
+            ran_ns=pl.col("end_ns") - pl.col("start_ns"),
+        )
+    )
 
 
 def _work(part: RankPart) -> pl.DataFrame:

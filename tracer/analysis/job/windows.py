@@ -26,7 +26,10 @@ def host_windows(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def gpu_windows(calls: pl.DataFrame) -> pl.DataFrame:
-    """As `host_windows`, of the calls that ran on the GPU: since the end of the one before, there."""
+    """As `host_windows`, of the calls that ran on the GPU: since the end of the one before, there.
+
+    begun_ns: the begin of the one before. A rank that waits in it goes on beside it.
+    """
     ordered = calls.drop_nulls("gpu_start_ns").sort("gpu_start_ns")
     before = pl.col("gpu_end_ns").cum_max().shift(1).fill_null(0)
     return ordered.select(
@@ -34,6 +37,7 @@ def gpu_windows(calls: pl.DataFrame) -> pl.DataFrame:
         window=pl.int_range(pl.len(), dtype=pl.Int64),
         from_ns=pl.min_horizontal(before, "gpu_start_ns"),
         until_ns="gpu_start_ns",
+        begun_ns=pl.col("gpu_start_ns").shift(1).fill_null(0),
     )
 
 

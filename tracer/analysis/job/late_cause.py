@@ -106,9 +106,7 @@ def _of_gpu(own: pl.DataFrame, others: pl.DataFrame, ranks: int, late_ns: int) -
     slower_ns = round(taken_ns - as_others_ns)
     more_ns = int(of_kernels["more_ns"].clip(0).sum())
     if slower_ns > more_ns:
-        return Cause(
-            SLOWER, slower_ns, ratio=int(same["ran_ns"].sum()) / max(1.0, same["as_others_ns"].sum())
-        )
+        return Cause(SLOWER, slower_ns, ratio=taken_ns / max(1.0, as_others_ns))
     more = of_kernels.group_by(_PLACE).agg(pl.col("more_ns").clip(0).sum())
     places = _over(own, others, _PLACE, ranks).join(more, on=_PLACE, nulls_equal=True)
     place = places.sort("more_ns", descending=True, maintain_order=True).row(0, named=True)

@@ -32,6 +32,9 @@ class TooFewStepsError(NoAdviceError):
     """The message says how many steady steps there are, and what to do."""
 
 
+_DUAL = ("aten::_make_dual", "aten::_unpack_dual")
+
+
 @dataclass(frozen=True)
 class Tensor:
     """An argument, or one tensor of a list that is the argument at `position`."""
@@ -147,6 +150,16 @@ class Steady:
         """The tensors that an op call got; none if shapes were not recorded."""
         return [] if inputs is None else self._signatures.get(inputs, [])
 
+    @cached_property
+    def _first_numbers(self) -> dict[int, int]:
+        whole = self.trace.scalars.filter(pl.col("value").str.contains(r"^-?\d+$")).sort("id", "position")
+        first = whole.group_by("id").agg(pl.col("value").first().cast(pl.Int64))
+        return dict(first.iter_rows())
+
+    def first_number(self, inputs: int | None) -> int | None:
+        """The first whole number among the arguments of an op call; None: not recorded (--values scalars)."""
+        return None if inputs is None else self._first_numbers.get(inputs)
+
     def with_inputs(self, fits: Any) -> list[int]:
         """The signatures whose tensors `fits` takes."""
         return [number for number, tensors in self._signatures.items() if fits(tensors)]
@@ -246,9 +259,9 @@ class Steady:
 
     @property
     def never_backward(self) -> bool:
-        """Whether the process certainly ran no backward pass: what it is not seen to do, it did not do."""
+        """Whether the process certainly differentiated nothing, backward or forward (dual numbers)."""
         mine = pl.col("process") == self.process
-        ran = self.trace.hops.filter(mine & in_backward())
+        ran = self.trace.hops.filter(mine & (in_backward() | pl.col("op").cast(pl.String).is_in(_DUAL)))
         compiled = self.trace.compiled_calls.filter(mine & of_compiled_backward())
         return self.trace.whole_run and ran.is_empty() and compiled.is_empty()
 

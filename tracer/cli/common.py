@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -17,6 +17,7 @@ from tracer.analysis.source_files import read_from
 from tracer.base.progress import listening, portion
 from tracer.base.visible import visible
 from tracer.cli.completion import traces
+from tracer.cli.harmless import Harmless
 from tracer.cli.help import MORE
 from tracer.cli.pager import paged
 
@@ -231,10 +232,11 @@ def open_closed_streams() -> None:
 def writing(*, pages: bool = True) -> Iterator[None]:
     """Ends quietly if the reader of a pipe has closed it (`tracer tree | head`). A full disk is an error.
 
-    `pages`: through a pager, where that is wanted (tracer.cli.pager).
+    `pages`: through a pager, where that is wanted (tracer.cli.pager). Whatever is printed has no control
+    character but colours: texts of a trace may hold any.
     """
     try:
-        with paged() if pages else nullcontext():
+        with paged() if pages else nullcontext(), redirect_stdout(Harmless(sys.stdout)):
             yield
         sys.stdout.flush()
     except BrokenPipeError:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 _SUFFIXES = (".trace", ".trace.xz")
+_PLAIN = re.compile(r"[\w./@%+=:,-]*")
 
 
 def traces(incomplete: str) -> list[str]:
-    """The traces whose path begins with `incomplete`, newest first, and the folders, in which more may be."""
+    """The traces whose path begins with `incomplete`, newest first, and the folders, in which more may be.
+
+    A shell reads what it is offered as a command line: other names than plain ones are left to the user.
+    """
     folder = incomplete.rpartition("/")[0]
     try:
         there = list(Path(folder or ("/" if incomplete[:1] == "/" else ".")).iterdir())
@@ -17,4 +22,5 @@ def traces(incomplete: str) -> list[str]:
     found = [path for path in there if path.name.endswith(_SUFFIXES) and path.is_file()]
     found.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
     folders = sorted(f"{path}/" for path in there if path.is_dir() and path.name[:1] != ".")
-    return [name for name in [*map(str, found), *folders] if name.startswith(incomplete)]
+    names = [*map(str, found), *folders]
+    return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)]

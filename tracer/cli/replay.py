@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tracer.compare.chains import Chain
     from tracer.replay.call import Call
     from tracer.replay.change import Change
+    from tracer.replay.change import Change
 
 
 STRIDES = ("channels_last", "contiguous")
@@ -154,6 +155,8 @@ def replay(
         change = Change(names, None if tf32 is None else tf32 == "on", key, threads, strides, dtype, pad)
         if key is not None:
             check_key(key, recorded.op)
+        if script is not None or ncu is not None:
+            _check_as_recorded("--script" if script is not None else "--ncu", change)
         if script is not None:
             _write_script(script, recorded, call, imported or [])
         elif ncu is not None:
@@ -166,6 +169,11 @@ def replay(
         fail(str(error))
     except StrangeTextError as error:
         fail(str(error), USAGE)
+
+
+def _check_as_recorded(option: str, change: Change) -> None:
+    if change.title:
+        fail(f"{option} takes the call as it was recorded; leave out what changes it ({change.title})", USAGE)
 
 
 def _given(arguments: list[str]) -> dict[str, str]:

@@ -24,6 +24,8 @@ FORMAT = 8
 """Changes when partial tables do, or what counts as read: parts of another format are made again"""
 ABOUT = "about.json"
 _LONGEST_ABOUT = 1 << 20
+_LONGEST = 200
+"""Characters of a folder's name, of 255 that file systems take"""
 _MOST_RANKS = 1 << 20
 """As trace.bytes.documents: what says which ranks are missing, counts them"""
 _ROWS_PER_BYTE = 16
@@ -174,8 +176,12 @@ def _nameless(trace: TraceFile) -> str:
 
 
 def _quoted(name: str) -> str:
-    """A name as a folder of a partition: no slash, no `=`; `.` and `..` are no names of folders."""
-    return quote(name, safe=" +@,") if name.strip(".") else name.replace(".", "%2E") or "%00"
+    """A name as a folder of a partition: no slash, no `=`; `.` and `..` are no names of folders.
+
+    One that is too long for a folder is cut, and has the check sum of all of it.
+    """
+    quoted = quote(name, safe=" +@,") if name.strip(".") else name.replace(".", "%2E") or "%00"
+    return quoted if len(quoted) <= _LONGEST else f"{quoted[:_LONGEST]}.{zlib.crc32(name.encode()):08x}"
 
 
 def _kept(folder: Path) -> Kept:

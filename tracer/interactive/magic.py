@@ -67,10 +67,12 @@ def _parser() -> ArgumentParser:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("file", nargs="?")
     for option in options_of("python"):
-        how: dict[str, Any] = {"type": type(option.default)}
+        how: dict[str, Any] = {"type": type(option.default), "default": option.default}
         if isinstance(option.default, bool):
-            how = {"action": BooleanOptionalAction}
-        elif option.default in (None, ()):
-            how = {"action": "append"} if option.default == () else {}
-        parser.add_argument("--" + option.name.replace("_", "-"), default=option.default, **how)
+            how = {"action": BooleanOptionalAction, "default": option.default}
+        elif option.default == ():
+            how = {"action": "append", "default": []}
+        elif option.default is None:
+            how = {"default": None}
+        parser.add_argument("--" + option.name.replace("_", "-"), **how)
     return parser

@@ -12,6 +12,7 @@ from tracer.analysis.gaps import Gaps
 from tracer.analysis.phases import BACKWARD, COMMUNICATION, COMPILE, DATA, FORWARD, OPTIMIZER
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import OUTLIER
+from tracer.base.visible import LONGEST, visible
 from tracer.report.page import percent
 from tracer.report.text import count, duration
 
@@ -121,7 +122,7 @@ def below_steps(table: pl.DataFrame, left_out: int) -> list[str]:
 
 def about_modules(table: pl.DataFrame) -> str:
     """`A step is a call of Net, and what runs until the next one`; "": no step is one."""
-    modules = table["module"].drop_nulls().unique().sort().to_list()
+    modules = [visible(name, LONGEST) for name in table["module"].drop_nulls().unique().sort().to_list()]
     return f"A step is a call of {' or '.join(modules)}, and what runs until the next one" if modules else ""
 
 

@@ -29,8 +29,11 @@ _BETWEEN = (
     *("masked_fill", "masked_fill_", "mul", "mul_", "ones", "rsub", "softmax", "_softmax", "to", "transpose"),
     *("tril", "triu", "where", "expand", "lt", "le", "gt", "ge", "unsqueeze", "float", "type_as"),
 )
+_BEHIND = ("dropout", "to", "type_as", "float", "softmax", "_softmax")
+"""Between the softmax and the product: what is changed else are no weights of scaled_dot_product_attention"""
 _BEFORE, _AFTER = 10, 6
 """How many ops before and after the softmax a product may be"""
+_OVER_KEYS = "if the softmax is over the keys: the recording has no --values scalars"
 _MATH = "aten::_scaled_dot_product_attention_math"
 
 
@@ -63,7 +66,10 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
             chain.hops += [rows[at]["id"] for at in range(first, last + 1)]
             chain.number += 1
             chain.between, chain.operands = rows[first + 1 : last], operands
+    used = _else_reads_weights(steady, rows, chains)
     for line, ops in _costly(steady, chains).items():
+        if line in used:
+            continue
         chain, of_backward = chains[line], ops.filter(in_backward())
         cost = steady.cost_ns(ops.filter(~in_backward())) + steady.cost_ns(of_backward)
         if cost < LEAST * steady.step_ns or chain.operands is None:
@@ -81,7 +87,24 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
             most_ns=cost,
             hops=frozenset(ops["id"].to_list()),
             experiment=_experiment(steady, chain, times, len(of_backward) > 0),
+            caveat=_OVER_KEYS if steady.trace.scalars.is_empty() else "",
         )
+
+
+def _else_reads_weights(steady: Steady, rows: list[dict[str, Any]], chains: dict[str, _Chain]) -> set[str]:
+    """Lines of attentions behind which another op reads tensors as large as their weights: a fused kernel
+    gives none."""
+    of_chains = {hop for chain in chains.values() for hop in chain.hops}
+    found = set()
+    for line, chain in chains.items():
+        if chain.operands is not None:
+            query, key, _ = chain.operands
+            scores = (*query.shape[:-1], key.shape[-1])
+            reads = set(steady.with_inputs(lambda of, s=scores: any(one.shape == s for one in of)))
+            behind = (row for row in rows if row["id"] > min(chain.hops) and row["id"] not in of_chains)
+            if any(row["inputs"] in reads for row in behind):
+                found.add(line)
+    return found
 
 
 def _costly(steady: Steady, chains: dict[str, _Chain]) -> dict[str, pl.DataFrame]:
@@ -161,7 +184,12 @@ def _span(
         return None
     names = [_name(rows[at]) for at in range(first + 1, last)]
     before, after = (steady.tensors(rows[at]["inputs"])[:2] for at in (first, last))  # type: ignore[arg-type]
-    if any(name not in _BETWEEN for name in names) or len(before) < 2 or len(after) < 2:
+    behind = [_name(rows[at]) for at in range(place + 1, last)]
+    if any(name not in _BETWEEN for name in names) or any(name not in _BEHIND for name in behind):
+        return None
+    if len(before) < 2 or len(after) < 2 or not _is_over_keys(steady, rows[place], len(scores[0].shape)):
+        return None
+    if any(_scales_by_tensor(steady, rows[at]) for at in range(first + 1, place)):
         return None
     (query, key), (weights, value) = before, after
     rows_of, columns = scores[0].shape[-2:]
@@ -169,6 +197,18 @@ def _span(
     if not fits or (query.shape[-2], key.shape[-1], value.shape[-2]) != (rows_of, columns, columns):
         return None
     return first, last, (query, key, value)
+
+
+def _is_over_keys(steady: Steady, softmax: dict[str, Any], dims: int) -> bool:
+    """Over the last dimension, as far as the recording tells: it has numbers with --values scalars."""
+    dim = steady.first_number(softmax["inputs"])
+    return dim is None or dim in (-1, dims - 1)
+
+
+def _scales_by_tensor(steady: Steady, row: dict[str, Any]) -> bool:
+    """Scores times other numbers than one for all are no mask that a fused kernel takes."""
+    tensors = steady.tensors(row["inputs"])
+    return _name(row) in _SCALES and len(tensors) > 1 and tensors[1].numbers > 1
 
 
 def _on_math(steady: Steady) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ needs: tuple[str, ...] = ("shapes", "sources")
 
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 LEAST = 0.02
+_RATE = r"^aten::(div|neg|mul)\b"
 _LAST_OPS = ("addcdiv_", "add_")
 """What changes a parameter: of each it runs once"""
 
@@ -32,7 +33,7 @@ def find(steady: Steady) -> Iterator[Finding]:
     for (name,), ops in of_steps(steady).group_by("optimizer", maintain_order=True):
         cost = _time(steady, str(name))
         now = option_of(ops)
-        if name not in FUSED or now == "fused=True" or cost < LEAST * steady.step_ns:
+        if name not in FUSED or not _is_of_torch(ops) or now == "fused=True" or cost < LEAST * steady.step_ns:
             continue
         foreach = now == "foreach=True"
         parameters, device, cut = _parameters(steady, ops)
@@ -41,7 +42,7 @@ def find(steady: Steady) -> Iterator[Finding]:
             f"{'in lists (foreach)' if foreach else 'one after another'}"
         )
         ran = last_step(steady, ops)
-        for to, words in _choices(foreach):
+        for to, words in _choices(foreach, *_kinds(steady, ops)):
             experiment = OptimizerStep(str(name), ran, parameters, device, now, to) if parameters else None
             yield Finding(
                 line=commonest(ops["source"]),
@@ -63,9 +64,28 @@ def _of_all(parameters: tuple[Sized, ...], cut: bool) -> str:
     return f" for {len(parameters):,}{' or more' if cut else ''} {noun} of {numbers:,} numbers"
 
 
-def _choices(foreach: bool) -> list[tuple[str, str]]:
-    fused = ("fused=True", "one kernel for all parameters")
-    return [fused] if foreach else [fused, ("foreach=True", "one op for a list of parameters")]
+def _choices(foreach: bool, sparse: bool, rate_is_tensor: bool) -> list[tuple[str, str]]:
+    """What torch's optimizers take: fused no sparse gradient, foreach no learning rate that is a tensor."""
+    fused, one_op = (
+        ("fused=True", "one kernel for all parameters"),
+        ("foreach=True", "one op for a list of parameters"),
+    )
+    return [fused] * (not sparse) + [one_op] * (not foreach and not rate_is_tensor)
+
+
+def _kinds(steady: Steady, ops: pl.DataFrame) -> tuple[bool, bool]:
+    """Whether a gradient is sparse, and whether the learning rate is a tensor: it is divided by a number."""
+    used = ops["inputs"].drop_nulls().unique()
+    layouts = steady.trace.signatures.filter(pl.col("id").is_in(used.implode()))["layout"].cast(pl.String)
+    alone = steady.with_inputs(lambda of: bool(of) and all(one.shape == () for one in of))
+    rates = ops.filter(pl.col("op").str.contains(_RATE) & pl.col("inputs").is_in(alone))
+    return bool(layouts.str.contains("sparse").any()), len(rates) > 0
+
+
+def _is_of_torch(ops: pl.DataFrame) -> bool:
+    """torch's own steps have one line, that of the call; a class of the program has lines of its own."""
+    lines = ops.group_by("step", "range").agg(pl.col("source").n_unique())["source"]
+    return bool((lines <= 1).all())
 
 
 def _time(steady: Steady, name: str) -> float:

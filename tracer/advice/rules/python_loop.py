@@ -49,14 +49,19 @@ def find(steady: Steady) -> Iterator[Finding]:
             # Its nodes in the backward pass, which have no line, are fewer too.
             most_ns=max(cost, steady.parts["forward_ns"] + steady.parts["backward_ns"]),
             hops=frozenset(of_line["id"].to_list()),
+            caveat="" if _cell(short) else "if no call needs the result of the one before",
         )
 
 
 def _do(names: list[str]) -> str:
-    cell = next((name.removesuffix("_cell") for name in names if name.endswith("_cell")), "")
-    if cell:
+    if cell := _cell(names):
         whole = {"lstm": "LSTM", "gru": "GRU"}.get(cell, "RNN")
         return f"nn.{whole} over the whole sequence: one op call in place of one for each time step"
     if {"select", "unbind"} & set(names):
         return "one call on the whole tensor in place of one for each item"
     return "one call on stacked tensors, or a torch._foreach_ function, in place of one for each item"
+
+
+def _cell(names: list[str]) -> str:
+    """`gru` of gru_cell, whose op over all time steps is there; else ""."""
+    return next((name.removesuffix("_cell") for name in names if name.endswith("_cell")), "")

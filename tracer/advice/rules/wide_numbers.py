@@ -17,6 +17,8 @@ needs: tuple[str, ...] = ("shapes", "sources")
 
 LEAST = 0.05
 MOST_CALLS = 3
+_CASTS = ("aten::to.dtype", "aten::to.dtype_layout", "aten::to.device", "aten::to.other", "aten::_to_copy")
+"""They may be what makes it float32"""
 LARGE = 1000
 """Numbers of a tensor: a float64 scalar costs nothing"""
 _PRODUCTS = tuple(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm"))
@@ -30,7 +32,7 @@ def find(steady: Steady) -> Iterator[Finding]:
 
 def _float64(steady: Steady) -> Iterator[Finding]:
     wide = steady.with_inputs(lambda of: any(_is_wide(one) for one in of))
-    calls = steady.roots.filter(pl.col("inputs").is_in(wide))
+    calls = steady.roots.filter(pl.col("inputs").is_in(wide) & ~pl.col("op").is_in(_CASTS))
     cost = steady.cost_ns(calls)
     if calls.is_empty() or cost < LEAST * steady.step_ns:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import polars as pl
 
@@ -83,11 +84,12 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
 
 
 def groups_of(scalars: pl.DataFrame) -> pl.DataFrame:
-    rows = [
-        (number, json.loads(value)["process_group"])
-        for number, value in scalars.select("id", "value").iter_rows()
-        if value.startswith('{"process_group"')
-    ]
+    """inputs, group. A name that is too long for a recorded value is cut, and no JSON: it is not known."""
+    rows = []
+    for number, value in scalars.select("id", "value").iter_rows():
+        if value.startswith('{"process_group"'):
+            with suppress(ValueError):
+                rows.append((number, json.loads(value)["process_group"]))
     return pl.DataFrame(rows, {"inputs": pl.UInt32, "group": pl.String}, orient="row").unique("inputs")
 
 

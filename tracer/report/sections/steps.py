@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracer.analysis.step_times import OUTLIER
-from tracer.report.cells import table
+from tracer.report.cells import prose, table
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 from tracer.report.step_tables import (
@@ -60,7 +60,7 @@ def data(reading: Reading) -> StepTimes:
 
 
 def _told(steps: pl.DataFrame) -> str:
-    by_modules = about_modules(steps)
+    by_modules = prose(about_modules(steps))
     return f"{by_modules}: nothing else marked a step." if by_modules else _ENDS
 
 

@@ -133,7 +133,10 @@ def missing_in_words(tables: Tables) -> list[str]:
     for job, own in _jobs_of(_read(tables)):
         missing, nameless = _missing(own), own.filter(pl.col("rank").is_null())["trace"].to_list()
         if missing:
-            found.append(f"{_of_job(job, tables)}No trace here is of {ranks_in_words(missing)}.")
+            ended = " If a rank got the signal and wrote no dump, its process has ended."
+            dumped = bool(len(own.filter("whole_dump")))
+            words = f"No trace here is of {ranks_in_words(missing)}.{ended * dumped}"
+            found.append(f"{_of_job(job, tables)}{words}")
         if nameless and len(nameless) < len(own):
             more = f", nor do {len(nameless) - 1:,} more" if len(nameless) > 1 else ""
             found.append(f"{_of_job(job, tables)}{code(nameless[0])} does not say which rank it is of{more}.")

@@ -73,7 +73,7 @@ def _absent_in_words(of: Mismatch) -> list[str]:
     reached = "reached neither" if len(of.ops) == 2 else "reached none of them"
     together: dict[tuple[Any, ...], list[Place]] = {}
     for place in of.absent:
-        key = (place.is_in, place.op, place.line, place.waits, place.group)
+        key = _where(place)
         together.setdefault(key, []).append(place)
     order = sorted(together.values(), key=len, reverse=True)
     sentences = []
@@ -103,7 +103,7 @@ def _callers_in_words(of: Outstanding) -> list[str]:
     together: dict[tuple[Any, ...], list[Caller]] = {}
     for caller in of.callers:
         place = caller.place
-        key = () if caller.waits else (place.is_in, place.op, place.line, place.waits, place.group)
+        key = () if caller.waits else _where(place)
         together.setdefault((caller.waits or "", *key), []).append(caller)
     order = sorted(
         together.values(), key=lambda own: (own[0].waits is None, own[0].waits != SURELY, -len(own))
@@ -140,8 +140,20 @@ def _place_in_words(places: Sequence[Place]) -> str:
         group = f" (group {code(place.group)})" if place.group is not None else ""
         return f"{have}{probably} waited in {op}{group} for {since}"
     if place.is_in:
-        return f"{have} been in {op} for {since}"
-    return f"left {op} {since} ago, and {have} called no op since"
+        return f"{have} been in {op} for {since}{_more(place)}"
+    return f"left {op} {since} ago, and {have} called no op since{_more(place)}"
+
+
+def _where(place: Place) -> tuple[Any, ...]:
+    """Equal for ranks that are at one place."""
+    return tuple(value for name, value in vars(place).items() if name not in ("rank", "since_ns"))
+
+
+def _more(place: Place) -> str:
+    """` (in the range ...; last time, ... came next)`: of a rank that is in no collective."""
+    known = [f"in the range {code(place.within)}"] * bool(place.within)
+    known += [f"last time, {code(place.next_line or '')} came next"] * bool(place.next_line)
+    return f" ({'; '.join(known)})" if known else ""
 
 
 def _of_line(source: str | None) -> str:

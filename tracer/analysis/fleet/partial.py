@@ -167,7 +167,10 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
             }
         ),
         "ranks": _named(
-            _rank(part, trace, name, dumps, hops, kernels, calls, steps, memory), sources, "op_line"
+            _rank(part, trace, name, dumps, hops, kernels, calls, steps, memory),
+            sources,
+            "op_line",
+            "op_next",
         ),
     }
     return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracer.analysis.job.lines_before import GPU, HOST, IDLE
+from tracer.analysis.job.lines_before import BESIDE, GPU, HOST, IDLE
 
 _LEAST, _MOST = 0.25, 3.0  # of what a rank was late
 _SAME_RUNS = 0.5
@@ -90,7 +90,7 @@ def _of_host(own: pl.DataFrame, others: pl.DataFrame, ranks: int) -> Cause:
 
 
 def _of_gpu(own: pl.DataFrame, others: pl.DataFrame, ranks: int, on_gpu_ns: int, late_ns: int) -> Cause:
-    own, others = (rows.filter(pl.col("at") == GPU) for rows in (own, others))
+    own, others = (rows.filter(pl.col("at").is_in([GPU, BESIDE])) for rows in (own, others))
     of_kernels = _over(own, others, _WORK, ranks).with_columns(
         same=(pl.col("runs") - pl.col("mean_runs")).abs() < _SAME_RUNS
     )

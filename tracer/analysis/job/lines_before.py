@@ -15,7 +15,7 @@ from tracer.analysis.phases import ops_of
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.trees import outermost_rows, parent_rows
 
-HOST, GPU, IDLE = "host", "gpu", "idle"
+HOST, GPU, BESIDE, IDLE = "host", "gpu", "beside", "idle"
 LINES: dict[str, pl.DataType | type[pl.DataType]] = {
     "group": pl.String,
     "number": pl.Int64,
@@ -41,6 +41,8 @@ def lines_before(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
           `behind_group` and `behind_number` are of that call
     gpu   since the kernel of the call before: `runs` of a `kernel`, or of a copy by its name, that the
           outermost `op` with these `inputs` of line `before` launched
+    beside  as gpu, of what ran while the GPU was in the call before: on a rank that waits there it is
+          hidden, and on the last rank it is not. A kernel counts as a run where it begins
     idle  how long the GPU ran nothing then
 
     `text` is what the line says: `after` of a gap, else `before`.
@@ -115,22 +117,32 @@ def _on_gpu(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame(schema=LINES)
     work = _work(part)
     begins, ends = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
-    found = pieces(windows, begins, ends)
-    known = windows.select("window", "group", "number")
-    ran = work.select("before", "op", "inputs", "kernel")[found["of"]].hstack(found.drop("of", "start_ns"))
-    rows = (
-        ran.join(known, on="window")
-        .group_by("group", "number", "before", "op", "inputs", "kernel")
-        .agg(pl.col("total_ns").sum(), runs=pl.len().cast(pl.Int64))
-        .with_columns(at=pl.lit(GPU))
+    before = windows.with_columns(
+        from_ns=pl.col("until_ns").shift(1).fill_null(pl.col("from_ns")), until_ns="from_ns"
     )
+    rows = [_ran(work, windows, GPU), _ran(work, before, BESIDE)]
     busy = Cover.of(begins, ends).within(windows["from_ns"].to_numpy(), windows["until_ns"].to_numpy())
     idle = windows.select(
         *("group", "number"),
         total_ns=pl.col("until_ns") - pl.col("from_ns") - pl.Series(busy, dtype=pl.Int64),
         at=pl.lit(IDLE),
     )
-    return pl.concat([rows, idle], how="diagonal")
+    return pl.concat([*rows, idle], how="diagonal")
+
+
+def _ran(work: pl.DataFrame, windows: pl.DataFrame, at: str) -> pl.DataFrame:
+    """What windows have of work, by group, number, line, op, inputs and kernel."""
+    begins = work["start_ns"].to_numpy()
+    found = pieces(windows, begins, work["end_ns"].to_numpy())
+    begun = pl.Series("begun", begins[found["of"]]) == found["start_ns"]
+    ran = work.select("before", "op", "inputs", "kernel")[found["of"]].hstack(found.drop("of", "start_ns"))
+    return (
+        ran.with_columns(begun=begun)
+        .join(windows.select("window", "group", "number"), on="window")
+        .group_by("group", "number", "before", "op", "inputs", "kernel")
+        .agg(pl.col("total_ns").sum(), runs=pl.col("begun").sum().cast(pl.Int64))
+        .with_columns(at=pl.lit(at))
+    )
 
 
 def _work(part: RankPart) -> pl.DataFrame:

@@ -465,3 +465,24 @@ def test_where_a_rank_went_after_the_same_op_before(tmp_path: Path) -> None:
         of.write(tmp_path / "job", dumped=1010)
     (said,) = said_of(tmp_path / "job", tmp_path / "out")
     assert said.endswith(" ago, and has called no op since (last time, `/work/train.py:4` came next).")
+
+
+def test_ranks_that_wait_for_their_gpus(tmp_path: Path) -> None:
+    """Both called the same collective; rank 1 launched a kernel of line 4 before it, which does not end."""
+    for rank in range(2):
+        of = Rank(rank, 2).launches(1, 2)
+        if rank == 1:
+            of.launches(3, 4, line=4)
+        of.reduces(5, 6).at(10)
+        of.writer.function(2, "cudaStreamSynchronize")
+        of.lane.enter(0, source=3)
+        of.lane.api_enter(2)
+        of.write(tmp_path / "job", dumped=2010)
+    job = load_job(tmp_path / "job")
+    said = (
+        "**Ranks 0, 1 have waited for the GPU** in `aten::mm` of `/work/train.py:3` for 2.0 s. Rank 1 alone "
+        "launched kernels in `/work/train.py:4` since it waited for its GPU before: probably one of them "
+        "does not end."
+    )
+    assert job_page(job, "job").split("\n\n")[2] == said
+    assert in_words(merged(tmp_path / "job", tmp_path / "out"))[0] == said

@@ -171,6 +171,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
             sources,
             "op_line",
             "op_next",
+            "launched",
         ),
     }
     return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}
@@ -243,10 +244,17 @@ def _named(table: pl.DataFrame, sources: SourceLines, *columns: str) -> pl.DataF
     names = {
         line: sources.name(line)
         for column in columns
-        for line in table[column].unique().drop_nulls().to_list()
+        for line in table[column].explode().unique().drop_nulls().to_list()
     }
+
+    def named(lines: pl.Expr) -> pl.Expr:
+        return lines.replace_strict(names, default=None, return_dtype=pl.String)
+
     return table.with_columns(
-        pl.col(column).replace_strict(names, default=None, return_dtype=pl.String) for column in columns
+        pl.col(column).list.eval(named(pl.element()))
+        if table[column].dtype == pl.List
+        else named(pl.col(column))
+        for column in columns
     )
 
 

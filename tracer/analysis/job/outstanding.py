@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.job.collectives import OF_TWO
+from tracer.analysis.job.gpu_wait import launched_since_wait
 from tracer.analysis.job.lateness import NOISE_NS
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.last_ops import BOOKKEEPING, COLLECTIVES, last_ops
@@ -26,6 +27,7 @@ MOMENT: dict[str, pl.DataType | type[pl.DataType]] = {
     "op_range": pl.String,
     "op_next": pl.String,
     "waits_ns": pl.List(pl.Int64),
+    "launched": pl.List(pl.String),
 }
 """Where a rank was when its trace was dumped: see `moment`"""
 _LONG_NS = 1_000_000_000
@@ -124,7 +126,8 @@ def moment(part: RankPart, calls: pl.DataFrame) -> dict[str, Any]:
     Of its threads that call collectives, and the main thread: the one that did something last. If that op is
     of torch.distributed, `op_calls_ranks` says so, and `op_group` names its group. `op_range` is the open
     range of record_function, and `op_next` the line that came next after the same op before. `waits_ns` has
-    the starts of the collective calls after which their thread called no op. `calls` are those of the rank.
+    the starts of the collective calls after which their thread called no op.
+    `launched` is of launched_since_wait. `calls` are those of the rank.
     """
     dumped = part.trace.certificate.get("dumped_ns")
     row: dict[str, Any] = {**dict.fromkeys(MOMENT), "dumped_ns": dumped}
@@ -142,6 +145,7 @@ def moment(part: RankPart, calls: pl.DataFrame) -> dict[str, Any]:
         row |= {"op_calls_ranks": last["op"] == last["collective"]}
         groups = calls.filter(pl.col("start_ns") == pl.lit(last["waits_ns"], pl.Int64))["group"]
         row |= {"op_group": groups[0] if row["op_calls_ranks"] and len(groups) else None}
+        row |= {"launched": launched_since_wait(part)}
         row |= {"op_range": _open_range(part, last["thread"]), "op_next": _next_line(hops, last)}
     return row
 

@@ -140,6 +140,7 @@ def test_the_bubble_of_a_schedule() -> None:
     """p - 1 of m + p - 1 slots: 2 stages and 4 microbatches, 4 stages and 8 microbatches."""
     assert own_bubble(2, 4) == pytest.approx(1 / 5)
     assert own_bubble(4, 8) == pytest.approx(3 / 11)
+    assert own_bubble(2, 4, 2) == pytest.approx(1 / 9)
     assert own_bubble(1, 4) is None
     assert own_bubble(2, None) is None
 

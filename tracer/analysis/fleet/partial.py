@@ -20,6 +20,7 @@ from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.overlap import Overlap, overlap_of
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.job.ranks import ranks_of
+from tracer.analysis.job.schedule import SCHEDULE, schedule_of
 from tracer.analysis.memory_use import memory_use
 from tracer.analysis.source_lines import SourceLines
 
@@ -56,6 +57,7 @@ RANK: Schema = {
     "error": pl.String,
     "whole_from_ns": pl.Int64,
     **MOMENT,
+    **SCHEDULE,
 }
 OPS: Schema = {
     "op": pl.String,
@@ -126,7 +128,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
                   job.numbering.whole_from, whole_dump whether it is a dump that lacks
                   only what its ring overwrote, dumps_left_out (`dumps`) how many dumps of the same
                   recording were not read as this trace was, and where a dumped rank was: see
-                  job.outstanding.MOMENT
+                  job.outstanding.MOMENT, job.schedule.SCHEDULE
     ops           a row for each op and dispatch key: op calls, hops, self time, time of the op calls with all
                   below, the longest hop, and the device kernels below
     kernels       a row for each device kernel
@@ -229,6 +231,7 @@ def _rank(
         "error": None,
         "whole_from_ns": whole_from(part),
         **moment(part, calls),
+        **schedule_of(part),
     }
     return pl.DataFrame([row], schema=RANK)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -199,3 +202,57 @@ def exchanges(trace: tracer.Trace) -> list[tuple[object, ...]]:
         for number, *words in trace.arguments(name).drop("comm", "stream", strict=False).iter_rows():
             found[number] = [word.removeprefix("nccl") if isinstance(word, str) else word for word in words]
     return [(ops[hop], name, *found[number]) for number, hop, _, name in calls.iter_rows() if found[number]]
+
+
+STUCK = """\
+import os
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+x = torch.randn(1024, 1024, device="cuda")
+for step in range(4):
+    y = x @ x
+    if step == 3 and rank == 1:
+        torch.cuda._sleep(1 << 60)
+    if step == 3:
+        open(f"ready.{rank}", "w").close()
+    dist.all_reduce(y)
+    y.sum().item()
+"""
+
+
+def test_a_rank_in_a_kernel_that_does_not_end(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.write(STUCK)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    record = [str(launcher.tracer), "record", "--max-size", "16M", "-o", "job/", "script.py"]
+    job = launcher.start(sys.executable, *torchrun, *record)
+    ranks: list[int] = []
+    try:
+        wait_for(tmp_path, *(f"ready.{rank}" for rank in range(2)))
+        time.sleep(3)
+        ranks = [int(pid) for pid in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()]
+        for pid in ranks:
+            os.kill(pid, signal.SIGUSR2)
+        wait_for(tmp_path, *(f"job/rank{rank}.dump0001.trace" for rank in range(2)))
+    finally:
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        job.terminate()
+        job.communicate(timeout=60)
+    (tmp_path / "hang").mkdir()
+    for path in tmp_path.glob("job/*.dump0001.trace"):
+        path.rename(tmp_path / "hang" / path.name)
+    said = launcher.run([str(launcher.tracer), "report", "hang"]).out.split("\n\n")[2]
+    assert said.startswith("**Ranks 0, 1 have waited for the GPU** in `aten::_local_scalar_dense` of ")
+    assert "Rank 1 alone launched kernels in `script.py:12` since it waited for its GPU before" in said
+
+
+def wait_for(folder: Path, *names: str) -> None:
+    end = time.monotonic() + 60
+    while not all((folder / name).exists() for name in names):
+        assert time.monotonic() < end
+        time.sleep(0.05)

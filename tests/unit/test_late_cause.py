@@ -148,3 +148,20 @@ def test_kernels_beside_the_collective_before_do_not_count(tmp_path: Path) -> No
     found, said = cause(tmp_path, of_lengths(8), of_lengths(8), both(of_lengths(8), beside))
     assert (found.why, found.before, found.total_ns) == (None, None, 40_000_000)
     assert said.endswith(": nothing on its host or GPU explains it.")
+
+
+def test_kernels_beside_a_collective_that_waits_are_no_work_less(tmp_path: Path) -> None:
+    """A rank that waits in a collective runs its next kernels beside it; the last one does not."""
+    for rank in range(2):
+        of = Rank(rank, 2)
+        for number in range(ROUNDS):
+            begin, by = 100 * number, 1 + rank  # rank 1 has a GPU of half the speed
+            of.at(begin + 0.5).launches(begin + 1, begin + 1 + 10 * by)
+            of.reduces(begin + 1 + 10 * by, begin + 22)
+            beside = begin + (11 if rank == 0 else 22)  # rank 0 waits in the collective meanwhile
+            of.launches(beside, beside + 9 * by, line=4)
+            of.reduces(beside + 9 * by, begin + 60)
+        of.write(tmp_path / "job")
+    found = load_job(tmp_path / "job").lateness[0]
+    assert (found.rank, found.why) == (1, "slower gpu")
+    assert found.ratio == pytest.approx(2)

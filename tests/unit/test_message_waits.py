@@ -54,6 +54,12 @@ class Peer:
         self.lane.exit()
         return self
 
+    def ends_group(self, begin: float, end: float) -> Peer:
+        self.launched += 1
+        self.lane.api(1, correlation=self.launched)
+        self.writer.activity(1, self.launched, *(1000 + int(moment * MS) for moment in (begin, end)), name=1)
+        return self
+
     def write(self, folder: Path, **header: int) -> None:
         last = {"last_ticks": self.writer.ticks, "last_ns": 5000 + 10 * (self.writer.ticks - 1000)}
         self.writer.header = {**last, "flags": 3, **header}
@@ -134,5 +140,14 @@ def test_the_bubble_of_a_schedule() -> None:
     """p - 1 of m + p - 1 slots: 2 stages and 4 microbatches, 4 stages and 8 microbatches."""
     assert own_bubble(2, 4) == pytest.approx(1 / 5)
     assert own_bubble(4, 8) == pytest.approx(3 / 11)
+    assert own_bubble(2, 4, 2) == pytest.approx(1 / 9)
     assert own_bubble(1, 4) is None
     assert own_bubble(2, None) is None
+
+
+def test_a_kernel_of_a_group_has_no_op(tmp_path: Path) -> None:
+    """batch_isend_irecv: ncclGroupEnd launches the kernel when the ops have ended."""
+    Peer(0).at(8, SENDS, 1).ends_group(8.5, 9).at(20, 0).write(tmp_path)
+    Peer(1).at(2, RECEIVES, 2).ends_group(2.5, 9).at(3, 0).at(20, 0).write(tmp_path)
+    assert waits(tmp_path) == [(1, 0, "2", 6.0)]
+    assert tables(tmp_path)["messages"]["on_gpu"].to_list() == [True]

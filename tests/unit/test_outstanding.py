@@ -454,3 +454,35 @@ def test_where_a_trace_is_missing_the_other_rank_may_be_in_it(tmp_path: Path) ->
         Rank(rank, 3, ["0", f"own{rank}"]).calls().calls(f"own{rank}").write(tmp_path / "job", dumped=None)
     assert "2 calls could not be matched" in job_page(load_job(tmp_path / "job"), "job")
     assert "2 calls could not be matched" in fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+
+
+def test_where_a_rank_went_after_the_same_op_before(tmp_path: Path) -> None:
+    """Line 1, line 4, line 3 (a collective), line 1: then line 4 would be next."""
+    for rank in range(2):
+        of = Rank(rank, 2).computes().at(1).computes(line=4).at(2).calls(line=3).at(10).computes()
+        if rank == 0:
+            of.at(11).computes(line=4).at(12).calls(line=3, waits=True)
+        of.write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.endswith(" ago, and has called no op since (last time, `/work/train.py:4` came next).")
+
+
+def test_ranks_that_wait_for_their_gpus(tmp_path: Path) -> None:
+    """Both called the same collective; rank 1 launched a kernel of line 4 before it, which does not end."""
+    for rank in range(2):
+        of = Rank(rank, 2).launches(1, 2)
+        if rank == 1:
+            of.launches(3, 4, line=4)
+        of.reduces(5, 6).at(10)
+        of.writer.function(2, "cudaStreamSynchronize")
+        of.lane.enter(0, source=3)
+        of.lane.api_enter(2)
+        of.write(tmp_path / "job", dumped=2010)
+    job = load_job(tmp_path / "job")
+    said = (
+        "**Ranks 0, 1 have waited for the GPU** in `aten::mm` of `/work/train.py:3` for 2.0 s. Rank 1 alone "
+        "launched kernels in `/work/train.py:4` since it waited for its GPU before: probably one of them "
+        "does not end."
+    )
+    assert job_page(job, "job").split("\n\n")[2] == said
+    assert in_words(merged(tmp_path / "job", tmp_path / "out"))[0] == said

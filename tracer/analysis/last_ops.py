@@ -6,7 +6,7 @@ import polars as pl
 
 COLLECTIVES = r"^_?c10d(_functional)?::"
 """Ops of torch.distributed"""
-_BOOKKEEPING = "profiler::"
+BOOKKEEPING = "profiler::"
 """Ops that begin and end a range of record_function: trees leave them out too"""
 _THREAD = ("process", "thread")
 
@@ -22,7 +22,7 @@ def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
     A collective on the CPU returns at once, and the thread then waits for it without an op: so a thread whose
     last op call was a collective probably waits for that.
     """
-    work = hops.filter(~pl.col("op").cast(pl.String).str.starts_with(_BOOKKEEPING).fill_null(False))
+    work = hops.filter(~pl.col("op").cast(pl.String).str.starts_with(BOOKKEEPING).fill_null(False))
     texts = work.select(
         *_THREAD,
         "id",

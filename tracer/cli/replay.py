@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tracer.compare.chains import Chain
     from tracer.replay.call import Call
     from tracer.replay.change import Change
-    from tracer.replay.change import Change
 
 
 STRIDES = ("channels_last", "contiguous")

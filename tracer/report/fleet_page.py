@@ -16,6 +16,7 @@ from tracer.report.job_tables import (
     Tables,
     collectives_table,
     dumps_in_words,
+    gpu_waits_in_words,
     last_in_words,
     late_table,
     line_cell,
@@ -89,13 +90,14 @@ def in_words(tables: Tables) -> list[str]:
 def waits_in_words(tables: Tables) -> list[str]:
     """Of dumps: which collectives ranks wait for."""
     found = []
-    for job, _ in _jobs_of(tables["ranks"]):
+    for job, own in _jobs_of(tables["ranks"]):
         mismatched, waiting, unanswered = (
             tables[name].filter(pl.col("job") == job) for name in ("mismatched", "outstanding", "unanswered")
         )
         said = [mismatch_in_words(*of) for of in mismatched_of(mismatched)]
         said += [waiting_in_words(*of) for of in outstanding_of(waiting)]
         said += [unanswered_in_words(*of) for of in unanswered_of(unanswered)]
+        said = said or gpu_waits_in_words(own)
         found += [_of_job(job, tables) + words for words in said]
     return found
 
@@ -133,7 +135,10 @@ def missing_in_words(tables: Tables) -> list[str]:
     for job, own in _jobs_of(_read(tables)):
         missing, nameless = _missing(own), own.filter(pl.col("rank").is_null())["trace"].to_list()
         if missing:
-            found.append(f"{_of_job(job, tables)}No trace here is of {ranks_in_words(missing)}.")
+            ended = " If a rank got the signal and wrote no dump, its process has ended."
+            dumped = bool(len(own.filter("whole_dump")))
+            words = f"No trace here is of {ranks_in_words(missing)}.{ended * dumped}"
+            found.append(f"{_of_job(job, tables)}{words}")
         if nameless and len(nameless) < len(own):
             more = f", nor do {len(nameless) - 1:,} more" if len(nameless) > 1 else ""
             found.append(f"{_of_job(job, tables)}{code(nameless[0])} does not say which rank it is of{more}.")

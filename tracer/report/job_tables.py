@@ -24,6 +24,8 @@ Columns = dict[str, Cell]
 """title -> what is in the cell of a row"""
 ROWS = 20
 _PLACES = 4
+_LONG_NS = 1_000_000_000
+"""A wait for a GPU that is reported, if no collective explains it"""
 LINE, _TEXT = 44, 60
 """The longest path of a line, and text of it, in a cell"""
 _COMES = """\
@@ -73,7 +75,7 @@ def _absent_in_words(of: Mismatch) -> list[str]:
     reached = "reached neither" if len(of.ops) == 2 else "reached none of them"
     together: dict[tuple[Any, ...], list[Place]] = {}
     for place in of.absent:
-        key = (place.is_in, place.op, place.line, place.waits, place.group)
+        key = _where(place)
         together.setdefault(key, []).append(place)
     order = sorted(together.values(), key=len, reverse=True)
     sentences = []
@@ -103,7 +105,7 @@ def _callers_in_words(of: Outstanding) -> list[str]:
     together: dict[tuple[Any, ...], list[Caller]] = {}
     for caller in of.callers:
         place = caller.place
-        key = () if caller.waits else (place.is_in, place.op, place.line, place.waits, place.group)
+        key = () if caller.waits else _where(place)
         together.setdefault((caller.waits or "", *key), []).append(caller)
     order = sorted(
         together.values(), key=lambda own: (own[0].waits is None, own[0].waits != SURELY, -len(own))
@@ -140,8 +142,47 @@ def _place_in_words(places: Sequence[Place]) -> str:
         group = f" (group {code(place.group)})" if place.group is not None else ""
         return f"{have}{probably} waited in {op}{group} for {since}"
     if place.is_in:
-        return f"{have} been in {op} for {since}"
-    return f"left {op} {since} ago, and {have} called no op since"
+        return f"{have} been in {op} for {since}{_more(place)}"
+    return f"left {op} {since} ago, and {have} called no op since{_more(place)}"
+
+
+def gpu_waits_in_words(ranks: pl.DataFrame) -> list[str]:
+    """Which ranks have waited for their GPU for a second, and what one of them alone has launched.
+
+    `ranks` is the table of that name, of one job: what they launched since they waited before may still run.
+    """
+    waiting = ranks.with_columns(waited_ns=pl.col("dumped_ns") - pl.col("op_ns")).filter(
+        pl.col("launched").is_not_null() & pl.col("is_in") & (pl.col("waited_ns") >= _LONG_NS)
+    )
+    found = []
+    for (op, line), own in waiting.group_by("op", "op_line", maintain_order=True):
+        have = "have" if len(own) > 1 else "has"
+        found.append(
+            f"**{ranks_in_words(own['rank'].to_list(), True)} {have} waited for the GPU** in "
+            f"{code(str(op))}{_of_line(line)} for {_span(own['waited_ns'].to_list())}."
+        )
+    launched = {rank: set(lines) for rank, lines in waiting.select("rank", "launched").iter_rows()}
+    for rank, lines in launched.items():
+        others = set().union(*(own for other, own in launched.items() if other != rank))
+        if len(launched) > 1 and (alone := sorted(lines - others)):
+            said = ", ".join(code(line) for line in alone[:_PLACES])
+            found.append(
+                f"Rank {rank} alone launched kernels in {said} since it waited for its GPU before: "
+                "probably one of them does not end."
+            )
+    return [" ".join(found)] * bool(found)
+
+
+def _where(place: Place) -> tuple[Any, ...]:
+    """Equal for ranks that are at one place."""
+    return tuple(value for name, value in vars(place).items() if name not in ("rank", "since_ns"))
+
+
+def _more(place: Place) -> str:
+    """` (in the range ...; last time, ... came next)`: of a rank that is in no collective."""
+    known = [f"in the range {code(place.within)}"] * bool(place.within)
+    known += [f"last time, {code(place.next_line or '')} came next"] * bool(place.next_line)
+    return f" ({'; '.join(known)})" if known else ""
 
 
 def _of_line(source: str | None) -> str:

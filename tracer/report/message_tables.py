@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from tracer.report.job_tables import (
@@ -38,8 +40,8 @@ def most_waiting(tables: Tables, job: str, of: str) -> str:
     )
     lines = here.row(0, named=True)
     at = f"{line_cell(lines['sent_at'], None)} -> {line_cell(lines['received_at'], None)}"
-    own = own_bubble(len(stages), row["microbatches"])
-    usual = f" GPipe and 1F1B of these stages leave {percent(own)}." if own is not None else ""
+    ranks = tables["ranks"].filter((pl.col("job") == job) & (pl.col("rank") == row["rank"]))
+    usual = _own_in_words(len(_stages(tables).filter(pl.col("job") == job)), row, ranks.row(0, named=True))
     share = f", {percent(row['share'])} of its {count(row['steps'], 'step')}" if row["steps"] else ""
     did = f"There {host_work(lines, None)} took {duration(lines['did_ns'])} before it sent."
     return (
@@ -48,14 +50,27 @@ def most_waiting(tables: Tables, job: str, of: str) -> str:
     )
 
 
-def own_bubble(stages: int, microbatches: int | None) -> float | None:
-    """The share of a step that a schedule with these stages of equal length is idle: GPipe and 1F1B.
+def _own_in_words(ranks: int, row: dict[str, Any], schedule: dict[str, Any]) -> str:
+    """What the schedule itself leaves idle. `row` is of `stages`, `schedule` of `ranks`."""
+    if schedule["splits_backward"]:
+        return " This schedule splits its backward (zero-bubble): what it leaves idle itself is unknown."
+    here = schedule["stages_here"]
+    own = own_bubble(ranks, schedule["microbatches"] or row["microbatches"], here or 1)
+    if own is None:
+        return ""
+    if here is not None and here > 1:
+        return f" Interleaved 1F1B of {here} such stages a rank leaves {percent(own)}."
+    return f" GPipe and 1F1B of these stages leave {percent(own)}."
 
-    Source: Huang et al., GPipe (2019), and Narayanan et al., Megatron-LM (2021): (p - 1) / (m + p - 1).
+
+def own_bubble(ranks: int, microbatches: int | None, here: int = 1) -> float | None:
+    """The share of a step that GPipe and 1F1B leave idle, with `here` stages of equal length on each rank.
+
+    Source: Huang et al., GPipe (2019), and Narayanan et al., Megatron-LM (2021): (p - 1) / (v m + p - 1).
     """
-    if not microbatches or stages < 2:
+    if not microbatches or ranks < 2:
         return None
-    return (stages - 1) / (microbatches + stages - 1)
+    return (ranks - 1) / (here * microbatches + ranks - 1)
 
 
 def messages_table(tables: Tables, most: int) -> str:

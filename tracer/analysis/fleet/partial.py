@@ -20,6 +20,7 @@ from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.overlap import Overlap, overlap_of
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.job.ranks import ranks_of
+from tracer.analysis.job.schedule import SCHEDULE, schedule_of
 from tracer.analysis.memory_use import memory_use
 from tracer.analysis.source_lines import SourceLines
 
@@ -56,6 +57,7 @@ RANK: Schema = {
     "error": pl.String,
     "whole_from_ns": pl.Int64,
     **MOMENT,
+    **SCHEDULE,
 }
 OPS: Schema = {
     "op": pl.String,
@@ -126,7 +128,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
                   job.numbering.whole_from, whole_dump whether it is a dump that lacks
                   only what its ring overwrote, dumps_left_out (`dumps`) how many dumps of the same
                   recording were not read as this trace was, and where a dumped rank was: see
-                  job.outstanding.MOMENT
+                  job.outstanding.MOMENT, job.schedule.SCHEDULE
     ops           a row for each op and dispatch key: op calls, hops, self time, time of the op calls with all
                   below, the longest hop, and the device kernels below
     kernels       a row for each device kernel
@@ -167,7 +169,11 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
             }
         ),
         "ranks": _named(
-            _rank(part, trace, name, dumps, hops, kernels, calls, steps, memory), sources, "op_line"
+            _rank(part, trace, name, dumps, hops, kernels, calls, steps, memory),
+            sources,
+            "op_line",
+            "op_next",
+            "launched",
         ),
     }
     return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}
@@ -225,6 +231,7 @@ def _rank(
         "error": None,
         "whole_from_ns": whole_from(part),
         **moment(part, calls),
+        **schedule_of(part),
     }
     return pl.DataFrame([row], schema=RANK)
 
@@ -240,10 +247,17 @@ def _named(table: pl.DataFrame, sources: SourceLines, *columns: str) -> pl.DataF
     names = {
         line: sources.name(line)
         for column in columns
-        for line in table[column].unique().drop_nulls().to_list()
+        for line in table[column].explode().unique().drop_nulls().to_list()
     }
+
+    def named(lines: pl.Expr) -> pl.Expr:
+        return lines.replace_strict(names, default=None, return_dtype=pl.String)
+
     return table.with_columns(
-        pl.col(column).replace_strict(names, default=None, return_dtype=pl.String) for column in columns
+        pl.col(column).list.eval(named(pl.element()))
+        if table[column].dtype == pl.List
+        else named(pl.col(column))
+        for column in columns
     )
 
 

@@ -95,6 +95,7 @@ def message_calls(part: RankPart) -> pl.DataFrame:
         .join(kernels_of(trace.gpu_activities, named), on="hop", how="left")
         .join(groups, on="group", how="left")
         .sort("start_ns")
+        .pipe(_of_groups, part)
         .with_columns(
             peer=pl.when(is_named).then(pl.col("ranks").list.get(pl.col("first"), null_on_oob=True)),
             tag=pl.when(is_named).then("second").otherwise("first"),
@@ -103,6 +104,32 @@ def message_calls(part: RankPart) -> pl.DataFrame:
         .join(_most_before(part, named), on="hop", how="left", maintain_order="left")
         .select(pl.col(name).cast(kind) for name, kind in CALLS.items())
     )
+
+
+def _of_groups(calls: pl.DataFrame, part: RankPart) -> pl.DataFrame:
+    """`calls` in order, with the kernel of their ncclGroupEnd for those that have none of their own.
+
+    batch_isend_irecv calls it after the ops, so that kernel has no op: it is the first one launched after a
+    call, before the next op that is no message.
+    """
+    kernel = part.trace.gpu_activities.filter(
+        (pl.col("process") == part.process)
+        & pl.col("hop").is_null()
+        & pl.col("name").cast(pl.String).str.contains("(?i)nccl.*sendrecv")
+    ).select(group_start_ns="start_ns", group_end_ns="end_ns", id="api_call")
+    launches = kernel.join(part.trace.api_calls.select("id", launched_ns="start_ns"), on="id").drop("id")
+    if launches.is_empty():
+        return calls
+    found = calls.join_asof(
+        launches.sort("launched_ns"), left_on="start_ns", right_on="launched_ns", strategy="forward"
+    )
+    is_of_group = pl.col("gpu_start_ns").is_null() & (
+        pl.col("launched_ns") <= pl.col("until_ns").fill_null(pl.col("launched_ns"))
+    )
+    return found.with_columns(
+        pl.when(is_of_group).then(f"group_{name}").otherwise(f"gpu_{name}").alias(f"gpu_{name}")
+        for name in ("start_ns", "end_ns")
+    ).drop("group_start_ns", "group_end_ns", "launched_ns")
 
 
 def _most_before(part: RankPart, hops: pl.DataFrame) -> pl.DataFrame:

@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.job.collectives import OF_TWO
+from tracer.analysis.job.gpu_wait import launched_since_wait
 from tracer.analysis.job.lateness import NOISE_NS
 from tracer.analysis.job.part import RankPart
-from tracer.analysis.last_ops import COLLECTIVES, last_ops
+from tracer.analysis.last_ops import BOOKKEEPING, COLLECTIVES, last_ops
 
 ALL_RANKS = "0"
 """torch's name of the group of all ranks"""
@@ -23,7 +24,10 @@ MOMENT: dict[str, pl.DataType | type[pl.DataType]] = {
     "op_line": pl.String,
     "op_calls_ranks": pl.Boolean,
     "op_group": pl.String,
+    "op_range": pl.String,
+    "op_next": pl.String,
     "waits_ns": pl.List(pl.Int64),
+    "launched": pl.List(pl.String),
 }
 """Where a rank was when its trace was dumped: see `moment`"""
 _LONG_NS = 1_000_000_000
@@ -41,7 +45,9 @@ class Place:
 
     It was in `op`, which `line` called, for `since_ns`; or, if not `is_in`, had left that op and called no
     other one. `op` is None if it had called none. `waits` is SURELY or PROBABLY if that op is of
-    torch.distributed and the rank waits for other ranks there, in `group` (None: send and recv).
+    torch.distributed and the rank waits for other ranks there, in `group` (None: send and recv). `within` is
+    the range of record_function that its thread is in. If it is in no op, `next_line` is the line that came
+    next after the same op before.
     """
 
     rank: int
@@ -51,6 +57,8 @@ class Place:
     since_ns: int
     waits: str | None = None
     group: str | None = None
+    within: str | None = None
+    next_line: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,8 +124,10 @@ def moment(part: RankPart, calls: pl.DataFrame) -> dict[str, Any]:
     """MOMENT: when the trace was dumped (null: it is no dump), and the op that the rank was in, or left last.
 
     Of its threads that call collectives, and the main thread: the one that did something last. If that op is
-    of torch.distributed, `op_calls_ranks` says so, and `op_group` names its group. `waits_ns` has the starts
-    of the collective calls after which their thread called no op. `calls` are those of the rank.
+    of torch.distributed, `op_calls_ranks` says so, and `op_group` names its group. `op_range` is the open
+    range of record_function, and `op_next` the line that came next after the same op before. `waits_ns` has
+    the starts of the collective calls after which their thread called no op.
+    `launched` is of launched_since_wait. `calls` are those of the rank.
     """
     dumped = part.trace.certificate.get("dumped_ns")
     row: dict[str, Any] = {**dict.fromkeys(MOMENT), "dumped_ns": dumped}
@@ -135,7 +145,36 @@ def moment(part: RankPart, calls: pl.DataFrame) -> dict[str, Any]:
         row |= {"op_calls_ranks": last["op"] == last["collective"]}
         groups = calls.filter(pl.col("start_ns") == pl.lit(last["waits_ns"], pl.Int64))["group"]
         row |= {"op_group": groups[0] if row["op_calls_ranks"] and len(groups) else None}
+        row |= {"launched": launched_since_wait(part)}
+        row |= {"op_range": _open_range(part, last["thread"]), "op_next": _next_line(hops, last)}
     return row
+
+
+def _open_range(part: RankPart, thread: int) -> str | None:
+    """The innermost range of record_function that this thread has begun and not ended."""
+    ranges = part.trace.ranges
+    of_thread = (pl.col("process") == part.process) & (pl.col("thread") == thread)
+    found = ranges.filter(of_thread & pl.col("open")).sort("start_ns")["name"]
+    return str(found[-1]) if len(found) and found[-1] is not None else None
+
+
+def _next_line(hops: pl.DataFrame, last: Mapping[str, Any]) -> str | None:
+    """The line after the op call that a thread left last, where it called the same op there before.
+
+    For a.py:1, a.py:2, a.py:9, a.py:1, a.py:2 it is a.py:9. None: that op was not called there before, or
+    the same line came next.
+    """
+    if last["is_in"] or last["source"] is None:
+        return None
+    of_thread = hops.filter((pl.col("thread") == last["thread"]) & pl.col("parent").is_null())
+    texts = of_thread.sort("start_ns", maintain_order=True).select(
+        pl.col("op").cast(pl.String), source=pl.coalesce(pl.col("called_from", "source").cast(pl.String))
+    )
+    texts = texts.filter(~pl.col("op").str.starts_with(BOOKKEEPING).fill_null(False))
+    followed = texts.with_columns(following=pl.col("source").shift(-1))[:-1]
+    same = (pl.col("op") == last["op"]) & (pl.col("source") == last["source"])
+    lines = followed.filter(same & (pl.col("following") != last["source"]))["following"]
+    return str(lines[-1]) if len(lines) else None
 
 
 def unreached(counts: pl.DataFrame, dumped: Iterable[int]) -> pl.DataFrame:
@@ -320,7 +359,17 @@ def places_of(
 def _place(row: dict[str, Any], waits: str | None) -> Place:
     since = row["dumped_ns"] - row["op_ns"] if row["op_ns"] is not None else row["dumped_ns"]
     group = row["op_group"] if waits else None
-    return Place(row["rank"], bool(row["is_in"]), row["op"], row["op_line"], since, waits, group)
+    return Place(
+        rank=row["rank"],
+        is_in=bool(row["is_in"]),
+        op=row["op"],
+        line=row["op_line"],
+        since_ns=since,
+        waits=waits,
+        group=group,
+        within=row["op_range"],
+        next_line=None if waits else row["op_next"],
+    )
 
 
 def _caller(call: dict[str, Any], row: dict[str, Any], place: Place) -> Caller:

@@ -19,6 +19,8 @@ CALLER: dict[str, pl.DataType | type[pl.DataType]] = {
     "since_ns": pl.Int64,
     "op_waits": pl.String,
     "op_group": pl.String,
+    "op_range": pl.String,
+    "op_next": pl.String,
 }
 """A rank that called the collective: whether it waits there, and where it is"""
 OUTSTANDING: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -40,11 +42,16 @@ OUTSTANDING: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank_since_ns": pl.Int64,
     "rank_waits": pl.String,
     "rank_group": pl.String,
+    "rank_range": pl.String,
+    "rank_next": pl.String,
     "callers": pl.List(pl.Struct(CALLER)),
 }
 
 _SAME = ("group", "number", "op", "longest_ns", "shortest_ns", "before", "median_ns", "most_ns")
-_PLACE = ("rank", "is_in", "rank_op", "rank_line", "rank_since_ns", "rank_waits", "rank_group")
+_PLACE = (
+    *("rank", "is_in", "rank_op", "rank_line", "rank_since_ns", "rank_waits", "rank_group"),
+    *("rank_range", "rank_next"),
+)
 
 
 def outstanding_rows(found: Sequence[Outstanding], step: int | None) -> pl.DataFrame:
@@ -69,6 +76,8 @@ def outstanding_rows(found: Sequence[Outstanding], step: int | None) -> pl.DataF
             "rank_since_ns": place.since_ns,
             "rank_waits": place.waits,
             "rank_group": place.group,
+            "rank_range": place.within,
+            "rank_next": place.next_line,
             "callers": [_row(caller) for caller in of.callers],
         }
         for of in found
@@ -105,9 +114,11 @@ def _row(caller: Caller) -> dict[str, Any]:
         "since_ns": place.since_ns,
         "op_waits": place.waits,
         "op_group": place.group,
+        "op_range": place.within,
+        "op_next": place.next_line,
     }
 
 
 def _caller(row: dict[str, Any]) -> Caller:
-    names = ("rank", "is_in", "op", "line", "since_ns", "op_waits", "op_group")
+    names = ("rank", "is_in", "op", "line", "since_ns", "op_waits", "op_group", "op_range", "op_next")
     return Caller(row["rank"], row["called_ns"], row["waits"], Place(*(row[name] for name in names)))

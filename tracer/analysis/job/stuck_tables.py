@@ -28,6 +28,8 @@ _PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
     "since_ns": pl.Int64,
     "waits": pl.String,
     "group": pl.String,
+    "within": pl.String,
+    "next_line": pl.String,
 }
 MISMATCHED = _CALL | {"absent": pl.List(pl.Struct(_PLACE))}
 """A row for each op that ranks wait in at one call of a group; the times, and the ranks that called nothing

@@ -97,7 +97,7 @@ def _at(row: Advice, sources: SourceLines) -> str:
 
 
 def gain(one: Gain, step_ns: float) -> str:
-    """`at most 44 % of a step, 72.1 ms`, `41 % of a step, 67.8 ms (measured)`, and of one that is undecided both ends"""
+    """`at most 44 % of a step, 72.1 ms`, `41 % of a step, 67.8 ms (measured)`, or both ends"""
     said = f"{percent(one.ns / step_ns)} of a step, {duration(round(one.ns))}"
     if one.known == UNDECIDED:
         return f"not decided: none, or up to {said}"

@@ -63,7 +63,9 @@ def row(name: str, program: Program, processes: int) -> str:
 
 def told(one: dict[str, Any]) -> str:
     share = f"{one['gain']['share']:.0%}"
-    return {"measured": share, "bounded": f"<= {share}", "dropped": "no gain"}[one["known"]]
+    return {"measured": share, "bounded": f"<= {share}", "dropped": "no gain", "undecided": f"0 to {share}"}[
+        one["known"]
+    ]
 
 
 def advised(script: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from test_ledger import row, trace
 
 from tracer.advice.advise import arranged
 from tracer.advice.experiments import Experiment, OptimizerStep, Recorded, WorkerBatch
-from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Finding, Gain, bounded
+from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, UNDECIDED, Advice, Finding, Gain, bounded
 from tracer.advice.often import often
 from tracer.advice.rules import RULES
 from tracer.advice.rules.optimizer import _of_all
@@ -53,13 +53,30 @@ def test_a_measured_gain_is_the_ratio_of_the_cost() -> None:
 
 
 @pytest.mark.parametrize("low", [0.9, 1.0, 1.02])
-def test_an_interval_that_reaches_one_is_no_gain(low: float) -> None:
-    assert gain_of(finding({1}, 50.0, TRIED), told(low, 1.5, 2.0), STEP).known == DROPPED
+def test_an_interval_that_allows_a_gain_and_none_decides_nothing(low: float) -> None:
+    gain = gain_of(finding({1}, 50.0, TRIED), told(low, 1.5, 2.0), STEP)
+    assert (gain.known, gain.ns) == (UNDECIDED, 25.0)
+    found = arranged(steady(), [Advice("one", finding({1}, 50.0, TRIED), gain)])
+    text = "\n".join(lines(found, SourceLines({}), True))
+    assert "not decided: none, or up to " in text
+    assert f"(95 %: {low:.2f} to 2.00)" in text
+    assert "no gain" not in text
 
 
-def test_no_gain_is_said_within_what_the_same_work_differs_from_itself() -> None:
+@pytest.mark.parametrize(
+    ("low", "value", "high", "known"),
+    [(0.8, 0.9, 1.01, DROPPED), (1.0, 1.01, 1.019, DROPPED), (0.97, 1.0, 1.03, UNDECIDED)],
+)
+def test_a_gain_below_one_percent_of_a_step_is_none(
+    low: float, value: float, high: float, known: str
+) -> None:
+    gain = gain_of(finding({1}, 50.0, TRIED), told(low, value, high), STEP)
+    assert gain.known == known
+
+
+def test_no_gain_is_decided_within_what_the_same_work_differs_from_itself() -> None:
     said = {"ratio": [1.2, 1.1, 1.3], "again": [1.0, 0.9, 1.15], "took": 50.0}
-    assert gain_of(finding({1}, 50.0, TRIED), said, STEP).known == DROPPED
+    assert gain_of(finding({1}, 50.0, TRIED), said, STEP).known == UNDECIDED
 
 
 @pytest.mark.parametrize("took", [24.9, 100.1])
@@ -98,9 +115,11 @@ def test_what_failed_is_a_bound_that_says_why() -> None:
 
 def test_a_worker_is_no_gain_if_its_batch_costs_as_much() -> None:
     found = finding({1}, 30.0, WorkerBatch((((3,), "float32"),), 1.0))
-    assert gain_of(found, {"ns": 29.0, "again": CALM}, STEP).known == DROPPED
-    gain = gain_of(found, {"ns": 10.0, "again": CALM}, STEP)
+    assert gain_of(found, {"ns": [29.0, 28.9, 29.1], "again": CALM}, STEP).known == DROPPED
+    gain = gain_of(found, {"ns": [10.0, 9.0, 11.0], "again": CALM}, STEP)
     assert (gain.known, gain.ns) == (BOUNDED, 20.0)
+    undecided = gain_of(found, {"ns": [29.0, 10.0, 40.0], "again": CALM}, STEP)
+    assert (undecided.known, undecided.ns) == (UNDECIDED, 20.0)
     assert ratio(gain).endswith("; whether a core is free is not known")  # an experiment, and no ratio
     assert "not measured" not in ratio(gain)
 

@@ -13,6 +13,7 @@ import test_ledger
 from typer.testing import CliRunner, Result
 
 from tracer.cli.app import app
+from tracer.report.ledger_text import _median_of
 
 folder = test_cli_tree.folder
 NOTES = [
@@ -169,3 +170,10 @@ def test_several_processes(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_help_has_examples() -> None:
     result = CliRunner().invoke(app, ["ledger", "--help"])
     assert "tracer ledger run.trace --line train.py:41" in result.stdout
+
+
+def test_the_line_has_the_spread_of_the_steps_that_its_step_is_the_median_of() -> None:
+    assert _median_of([]) == ""
+    assert _median_of([1000]) == ", the median of 1 steady step"
+    times = [1000, 2000, 3000, 4000, 90_000]
+    assert _median_of(times) == ", the median of 5 steady steps (half of them 2.0 us to 4.0 us)"

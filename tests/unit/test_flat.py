@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from examples import examples
 from tracer.analysis.flat import RunningFlat, flat_table, ranked
+from tracer.cli.top import _included
 from tracer.report.flat import flat_lines
 from tracer.report.reading import Reading
 from tracer.report.report import render
@@ -227,3 +229,10 @@ def test_nothing_was_added() -> None:
     assert [plain(line) for line in flat_lines(table, "hop")] == [
         "total  self  share  median  calls  hops  op [key] kernel function"
     ]
+
+
+def test_top_says_that_its_times_have_warm_up_steps_in_them() -> None:
+    phases = ["warmup"] * 2 + ["steady"] * 10
+    said = _included(SimpleNamespace(steps=pl.DataFrame({"phase": phases})))
+    assert said == "of the whole recording: 12 steps, 2 of them warm-up; one step: --step N"
+    assert _included(SimpleNamespace(steps=pl.DataFrame({"phase": [None]}))) == ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from tracer.analysis.recorded_call import RecordedCall
 from tracer.replay.arguments import Argument, TensorPlan
 from tracer.replay.call import Call
-from tracer.replay.text import heading
+from tracer.replay.run import Side, _no_error
+from tracer.replay.text import _error_rows, heading
 
 
 def plan(dtype: str, *shape: int) -> TensorPlan:
@@ -41,3 +44,11 @@ def test_the_call_and_what_differs_from_the_recording() -> None:
         "  recorded with torch 2.13.0, replayed with torch 2.14.0",
         "  a0 = 7",
     ]
+
+
+def test_an_unknown_error_has_its_reason() -> None:
+    why = _no_error(True, "the operator does not compute in float64 on the CPU: RuntimeError: not float32")
+    rows = list(_error_rows(SimpleNamespace(ran=[Side("stock", errors=[None], no_error=why)]), 10))
+    assert rows[-1] == f"error from float64 is unknown: {why}"
+    assert _no_error(False, []) == "two runs of the call returned different values"
+    assert _no_error(True, []) == ""

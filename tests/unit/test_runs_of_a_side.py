@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -107,12 +108,18 @@ def test_if_all_lines_moved_by_one_factor_it_is_the_machine(factor: float, runs:
     assert rule_of(found).startswith(f"{which} {how} everywhere: ")
     assert ", so that is the machine, and no line of yours" in rule_of(found)
     assert ", the machine (" in verdict(found)
+    assert "rows that are decided add up to 0" in verdict(found)
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 def test_a_line_that_changed_is_named_and_no_other(runs: int) -> None:
     before = [run(seed=number) for number in range(runs)]
     found = compared(before, [run(slower(TANH, 4), seed=9 + number) for number in range(runs)])
+    said = re.search(
+        r"the change is \+(.+?); rows that are decided add up to \+(.+?), (\d+) % of it", verdict(found)
+    )
+    assert said
+    assert 80 <= int(said[3]) <= 120
     assert found.step.verdict == "slower"
     assert verdicts(found)["train.py:3"] == "slower"
     assert list(verdicts(found).values()).count("no change") == len(SCRIPT) - 1

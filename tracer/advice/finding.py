@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tracer.advice.experiments import Experiment
 
-MEASURED, BOUNDED, DROPPED = "measured", "bounded", "dropped"
-"""How a gain is known: by an experiment; at most so much; an experiment found none"""
+MEASURED, BOUNDED, DROPPED, UNDECIDED = "measured", "bounded", "dropped", "undecided"
+"""How a gain is known: by an experiment; at most so much; an experiment found none; it allows both"""
 LEAST = 0.01
 """Of a step: less than this differs between two runs of the same program"""
 
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Gain:
-    """Nanoseconds of a step: `low` to `high` with 95 %, or at most `ns`.
+    """Nanoseconds of a step: `low` to `high` with 95 %, or at most `ns`; undecided: none, or at most `ns`.
 
     ratio, ratio_low, ratio_high  the time as it was over that with the change, where it was measured
     why_not     why it was not measured, though an experiment is known; "" if it was

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Gain
+from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, UNDECIDED, Advice, Gain
 from tracer.base import kept
 from tracer.base.own import is_own
 
@@ -54,7 +54,7 @@ def _gain(known: Any) -> Gain | None:
     """None if it is not what `remember` wrote."""
     if not isinstance(known, dict) or known.keys() != {field.name for field in fields(Gain)}:
         return None
-    if known["known"] not in (MEASURED, BOUNDED, DROPPED):
+    if known["known"] not in (MEASURED, BOUNDED, DROPPED, UNDECIDED):
         return None
     typed = all(
         isinstance(value, str) if name in _TEXTS else value is None or isinstance(value, (int, float))

@@ -113,8 +113,8 @@ def _found(
     wanted: tuple[int, int] | None,
     scope: Scope | None,
     of: str,
-) -> tuple[Ledger, int | None]:
-    """The ledger, and the number of steady steps that its step is the median of."""
+) -> tuple[Ledger, list[int] | None]:
+    """The ledger, and the wall times of the steady steps that its step is the median of."""
     import polars as pl
 
     from tracer.analysis.ledger import ledger as made
@@ -132,7 +132,8 @@ def _found(
     steady = None
     if wanted is None:
         wanted = number, number
-        steady = mine.filter(pl.col("phase").cast(pl.String) == "steady").height
+        same = mine.filter(pl.col("phase").cast(pl.String) == "steady")
+        steady = (same["end_ns"] - same["start_ns"]).to_list()
     try:
         found = made(trace, chosen, *wanted, scope)
     except ValueError:

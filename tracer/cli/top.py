@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tracer.cli.common import SourceFrom, analysing, say_verdict, writing
+from typing import TYPE_CHECKING
+
+from tracer.cli.common import SourceFrom, analysing, say, say_verdict, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.filters import (
     By,
@@ -23,6 +25,9 @@ from tracer.cli.filters import (
 )
 from tracer.cli.job import trace_or_rank
 from tracer.cli.lines import print_table
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
 def top(
@@ -76,6 +81,19 @@ def top(
 
         print_json(flat_document(trace, table, by, limit))
         return
+    if step is None and (said := _included(trace)):
+        say(said)
     with writing():
         print_table(table, by, limit, SourceLines.of(trace))
     say_verdict(trace)
+
+
+def _included(trace: Trace) -> str:
+    """Which steps the times are of; "" without warm-up."""
+    import polars as pl
+
+    warm = trace.steps.filter(pl.col("phase").cast(pl.String) == "warmup").height
+    steps = trace.steps.height
+    return (
+        f"of the whole recording: {steps} steps, {warm} of them warm-up; one step: --step N" if warm else ""
+    )

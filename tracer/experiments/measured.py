@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tracer.advice.experiments import Recorded, WorkerBatch
-from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, Finding, Gain
+from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, UNDECIDED, Advice, Finding, Gain
 from tracer.advice.rules import data_loader
 from tracer.base import interpreter
 from tracer.base.progress import done
@@ -91,11 +91,12 @@ def gain_of(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
         return Gain(BOUNDED, bound, why_not=why)
     value, low, high = told["ratio"]
     ratios = {"ratio": value, "ratio_low": low, "ratio_high": high}
-    if low <= max(LEAST_RATIO, told["again"][2]):
-        return Gain(DROPPED, 0.0, **ratios)
     ns, least, most = (min(bound, finding.cost_ns * (1 - 1 / ratio)) for ratio in (value, low, high))
-    known = MEASURED if ns >= LEAST * step_ns else DROPPED
-    return Gain(known, ns, least, most, **ratios)
+    if most < LEAST * step_ns:
+        return Gain(DROPPED, 0.0, **ratios)
+    if low <= max(LEAST_RATIO, told["again"][2]) or ns < LEAST * step_ns:
+        return Gain(UNDECIDED, most, least, most, **ratios)
+    return Gain(MEASURED, ns, least, most, **ratios)
 
 
 def _recorded_ns(finding: Finding) -> float:
@@ -106,10 +107,15 @@ def _recorded_ns(finding: Finding) -> float:
 
 def _of_loader(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
     """The rest of what a batch costs is hidden only if a core is free."""
-    left = finding.cost_ns - told["ns"]
+    batch, low, high = told["ns"]
+    left, most = finding.cost_ns - batch, finding.cost_ns - low
     took = (
-        f"a batch from a worker took {told['ns'] / 1e6:.1f} ms, the loader's {finding.cost_ns / 1e6:.1f} ms"
+        f"a batch from a worker took {batch / 1e6:.1f} ms (95 %: {low / 1e6:.1f} to {high / 1e6:.1f}), "
+        f"the loader's {finding.cost_ns / 1e6:.1f} ms"
     )
-    if left < data_loader.LEAST * step_ns:
+    worth = data_loader.LEAST * step_ns
+    if most < worth:
         return Gain(DROPPED, 0.0, note=took)
+    if finding.cost_ns - high < worth:
+        return Gain(UNDECIDED, min(most, finding.most_ns), min(finding.cost_ns - high, 0.0), most, note=took)
     return Gain(BOUNDED, min(left, finding.most_ns), note=f"{took}; whether a core is free is not known")

@@ -25,7 +25,7 @@ _MEMORY = 0.5
 
 def main() -> None:
     """`{"ratio": [value, low, high], "again": [...], "took": nanoseconds of a step as it was}`,
-    `{"ns": ..., "again": ...}` or `{"error": ...}`.
+    `{"ns": [value, low, high], "again": ...}` or `{"error": ...}`.
     """
     signal.alarm(SECONDS + 1)  # if nobody waits any more
     wanted = json.load(sys.stdin)

@@ -42,6 +42,8 @@ class Side:
     why: str = ""
     errors: list[Deviation | None] = field(default_factory=list)
     """How far each result is from float64; see results.errors"""
+    no_error: str = ""
+    """Why errors are not known; "" if that is not known either"""
     repeats: bool | None = None
     """Two runs returned the same; if not, the results are random or not initialised, and have no error"""
     as_recorded: bool | None = None
@@ -100,6 +102,7 @@ def replay(call: Call, change: Change, recorded: int | None = None) -> Replay:
             again = cut(tensors_in(_tried(call, run)), [one.shape for one in results[title]])
             sides[title].repeats = same_results(results[title], again)
             sides[title].errors = errors(results[title], exact if sides[title].repeats else None)
+            sides[title].no_error = _no_error(sides[title].repeats, exact)
             as_it_was = title == stock.title or change.of_settings
             hashed = recorded is not None and call.whole and bool(sides[title].repeats) and as_it_was
             sides[title].chain, result = _recorded(call, run, hashed)
@@ -193,3 +196,11 @@ def _recorded(call: Call, run: Callable[[], Any], hashed: bool) -> tuple[Chain, 
     if chain is None:
         raise CannotReplayError(f"the replay of {call.name} recorded no hop of it; please report this")
     return chain, result_of(trace, chain.nodes["hop"][0]) if hashed else None
+
+
+def _no_error(repeats: bool | None, exact: list[Any] | str) -> str:
+    if repeats is None:
+        return "its results have no elements to compare"
+    if not repeats:
+        return "two runs of the call returned different values"
+    return exact if isinstance(exact, str) else ""

@@ -174,6 +174,9 @@ def _error_rows(found: Replay, width: int) -> Iterator[str]:
         cells = [_error(side, number) for side in found.ran]
         name = "error from float64" + (f", {number}" if len(found.ran[0].errors) > 1 else "")
         yield f"{name:22}" + "".join(f"{cell:>{width}}" for cell in cells)
+    unknown = [side.no_error for side in found.ran if side.no_error and None in side.errors]
+    for why in dict.fromkeys(unknown):
+        yield f"error from float64 is unknown: {why}"
 
 
 def _error(side: Side, number: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracer.advice.advise import Advised
-from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Gain
+from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, UNDECIDED, Advice, Gain
 from tracer.advice.rule import NEEDS, Rule
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.report.cells import code, prose, table
@@ -16,6 +16,7 @@ from tracer.report.text import count, duration
 
 ROWS = 5
 _WIDTH = 79
+_KNOWN = {BOUNDED: "at most", MEASURED: MEASURED, UNDECIDED: "not decided: none, or up to this"}
 TITLES = ["#", "gain:", "share:", "line", "what to do", "known"]
 
 
@@ -96,8 +97,10 @@ def _at(row: Advice, sources: SourceLines) -> str:
 
 
 def gain(one: Gain, step_ns: float) -> str:
-    """`at most 44 % of a step, 72.1 ms`, `41 % of a step, 67.8 ms (measured)`"""
+    """`at most 44 % of a step, 72.1 ms`, `41 % of a step, 67.8 ms (measured)`, or both ends"""
     said = f"{percent(one.ns / step_ns)} of a step, {duration(round(one.ns))}"
+    if one.known == UNDECIDED:
+        return f"not decided: none, or up to {said}"
     return f"at most {said}" if one.known == BOUNDED else f"{said} (measured)"
 
 
@@ -130,7 +133,7 @@ def advice_table(found: Advised, sources: SourceLines, most: int = ROWS) -> str:
             percent(row.gain.ns / found.step_ns),
             code(_at(row, sources)) if row.finding.line else "",
             prose("; or ".join(one.finding.do + _caveat(one) for one in row.everything)),
-            "at most" if row.gain.known == BOUNDED else MEASURED,
+            _KNOWN[row.gain.known],
         ]
         for number, row in enumerate(found.rows[:most], 1)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tracer.analysis.chain import diff
-from tracer.analysis.difference.times import MACHINE
+from tracer.analysis.difference.times import FASTER, MACHINE, SLOWER
 from tracer.report.decision_text import OUTSIDE
 from tracer.report.text import count, duration
 
@@ -34,7 +34,24 @@ def verdict(found: Difference) -> str:
     changed = len(found.structural)
     kinds = count(len(found.changes), "kind")
     words = f"{changed} of {kinds} of op calls changed" if changed else "the same structure"
-    return f"{words}; {_step(found)}"
+    return f"{words}; {_step(found)}{_decided(found)}"
+
+
+def _decided(found: Difference) -> str:
+    """How much of the step's change is in the rows that chance, or the machine, does not explain."""
+    whole = found.step.change_ns
+    if not found.step.before or not found.step.after or not round(whole):
+        return ""
+    rows = [change.times.times for change in found.changes] + [both.times for both in found.outside.values()]
+    sure = [row for row in rows if row.verdict in (SLOWER, FASTER) or not (row.before and row.after)]
+    part = sum(row.change_ns for row in sure)
+    share = f", {100 * part / whole:.0f} % of it" if part * whole > 0 else ""
+    return f"; the change is {_signed(whole)}; rows that are decided add up to {_signed(part)}{share}"
+
+
+def _signed(ns: float) -> str:
+    sign = "+" if ns > 0 else "-" if ns < 0 else ""
+    return f"{sign}{duration(abs(round(ns)))}"
 
 
 def _step(found: Difference) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -46,7 +47,7 @@ def ledger_document(path: str, found: Ledger, of: str) -> dict[str, Any]:
     }
 
 
-def ledger_page(name: str, found: Ledger, of: str, steady: int | None) -> str:
+def ledger_page(name: str, found: Ledger, of: str, steady: Sequence[int] | None) -> str:
     """A page of markdown."""
     deep = any(row.layer.path for row in found.rows)
     rows = [[_indented(row[0]) if deep else prose(row[0].strip()), *row[1:]] for row in cells(found)]

@@ -389,6 +389,13 @@ def fine(self, mat2):
 @register("aten::mm", "CPU", name="leaky")
 def leaky(self, mat2):
     return torch.mm(self, mat2).detach().requires_grad_(self.is_floating_point())
+
+@register("aten::mm", "CPU", name="crashes")
+def crashes(self, mat2):
+    import os
+    if self.dtype == torch.float64:
+        os.abort()
+    return torch.mm(self, mat2)
 """
 
 
@@ -419,6 +426,15 @@ def test_a_wrong_trial_ends_with_status_1_and_one_line(launcher: Launcher) -> No
     (comparison,) = json.loads(fine.out)["comparisons"]
     assert not any(result["wrong"] for result in comparison["trials"]["results"])
     assert ["samples of torch", "--quick"] in comparison["trials"]["not_tried"]
+
+
+def test_a_case_in_which_the_override_ends_the_process_is_wrong(launcher: Launcher) -> None:
+    run = compare(launcher, "mm", "--override", "kernels.py:crashes", "--quick", "--case", "64x64")
+    assert run.status == 1
+    said = "tracer: wrong in 1 of 3 cases; mm fp64 64x64 64x64: the override ended the process by signal 6"
+    assert run.err.splitlines()[-1] == f"{said} (Aborted)"
+    assert "**WRONG in 1 of 3 cases;" in run.out
+    assert "**Wrong**: the override ended the process by signal 6" in run.out
 
 
 def test_several_implementations_have_a_summary_and_a_picture(launcher: Launcher) -> None:

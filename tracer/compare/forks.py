@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -32,6 +32,22 @@ class Ended:
             return f"with status {code}"
         name = signal.strsignal(-code)
         return f"by signal {-code}" + (f" ({name})" if name else "")
+
+
+def said_of(ended: Ended) -> str:
+    return f"the override ended the process {ended}"
+
+
+def end_of(call: Callable[[], Any]) -> str:
+    """How the override's call ends the process, by making it in a fork; "": it does not."""
+
+    def make(_: int) -> None:
+        with suppress(Exception, SystemExit):
+            call()
+
+    with closing(in_forks(1, make)) as made:
+        ((_, found),) = made
+    return said_of(found) if isinstance(found, Ended) else ""
 
 
 @dataclass(frozen=True)

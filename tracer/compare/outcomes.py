@@ -118,7 +118,7 @@ def difference(stock: Story, again: Story, override: Story) -> str:
 
 
 def unsettled(stock: Story, wide: Story) -> set[str]:
-    """Values of which stock's own float64 kernel has NaN or infinity elsewhere: one multiplies padding."""
+    """Values where stock's own float64 kernel has NaN or infinity elsewhere: one multiplies padding."""
     found = set()
     for name, theirs in stock.items():
         other = wide.get(name)

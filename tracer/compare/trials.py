@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from tracer.compare.cases import CUDA, STRICT, Case
-from tracer.compare.forks import Done, Ended, Waits, in_forks
+from tracer.compare.forks import Done, Ended, Waits, in_forks, said_of
 from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.outcomes import Raised, Story, difference, unsettled
 from tracer.compare.switch import Switch
@@ -85,7 +85,6 @@ _LONGEST = 8.0
 """Seconds of one trial with stock"""
 _CRASHES = "calls that end PyTorch's own process"
 _SLOW = f"calls that take stock more than {_LONGEST:.0f} seconds"
-ENDED = "the override ended the process"
 
 
 def run_trials(switch: Switch, *, quick: bool = False, of_script: OfScript | None = None) -> Trials:
@@ -133,7 +132,7 @@ class Left:
         self._whole: Left | None = None
 
     def shared(self, shares: int) -> Left:
-        """The same, of which one of so many may use its share."""
+        """One of `shares` equal parts; what it uses is used here, too."""
         part = Left(self.processor / shares, (self.end - time.monotonic()) / shares)
         part._whole = self
         return part
@@ -172,7 +171,7 @@ def _made_of(
             if isinstance(found, Ended) and not with_override[0]:
                 crashed[id(trial.sample)] = trial.sample.name or "usual"
             elif isinstance(found, Ended):
-                yield TrialResult(trial.kind, names[place], f"{ENDED} {found}", ran=True)
+                yield TrialResult(trial.kind, names[place], said_of(found), ran=True)
             else:
                 result, used, is_slow = found
                 left.use(used)

@@ -19,7 +19,8 @@ def verdict(comparison: Comparison) -> str:
     looked = [(sum(not case.passed for case in cases), count(len(cases), "case"))]
     said = [found(*looked, *_looked(comparison.trials)), *_cut(comparison.trials)]
     ran = [case for case in cases if case.ran]
-    if len(ran) < len(cases):
+    ended = [case for case in cases if case.broken and not case.checks]
+    if len(ran) + len(ended) < len(cases):
         said.append(f"the override ran in {count(len(ran), 'case')}")
     if ratios := sorted(case.limited.ratio.value for case in ran if case.limited):
         middle = ratios[len(ratios) // 2]

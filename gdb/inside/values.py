@@ -64,6 +64,11 @@ def room(kind):
     return _ROOM.get(kind)
 
 
+def _complex(memory):
+    """As Python writes it."""
+    return str(complex(*struct.unpack("<2d", memory))).strip("()")
+
+
 class Values:
     """Reads values with the tensors of this process.
 
@@ -229,6 +234,8 @@ class Values:
             return struct.unpack("<d", struct.pack("<Q", payload))[0]
         if kind == "String":  # vtable and counts, then a std::string
             return self.text(*self._words(payload + 16, 2))
+        if kind == "ComplexDouble":  # vtable and counts, then the number
+            return _complex(self.bytes(payload + 16, 16))
         if kind == "GenericList":
             return self._list(payload)
         return None if kind == "None" else dict(UNKNOWN, why="a boxed " + kind)
@@ -239,7 +246,7 @@ class Values:
         tag = struct.unpack_from("<I", memory)[0]
         kind = self._scalars.get(tag)
         if kind == "complex":
-            return str(complex(*struct.unpack_from("<2d", memory, 16))).strip("()")
+            return _complex(memory[16:])
         if kind is None:
             return dict(UNKNOWN, why="a scalar of tag %d" % tag)
         return struct.unpack_from(_SCALAR_FORMS[kind], memory, 16)[0]

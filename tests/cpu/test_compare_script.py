@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from launching import Launcher
 
 OWN = """
@@ -75,3 +76,34 @@ def test_integers_must_be_the_same_and_random_results_need_not(launcher: Launche
     assert document["wrong"].startswith(
         "aten::argmax 8x8 f32, called again alone: other values than stock's; wrong in "
     )
+
+
+ENDS = """
+import os, signal, torch
+from tracer.overrides import register
+
+@register("aten::softplus", "CPU", name="ends")
+def ends(self, beta=1, threshold=20):
+    if beta == 2:
+        END
+    return torch.nn.functional.softplus(self, beta, threshold)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "signal 11"),
+        ("os.abort()", "signal 6"),
+        ("os._exit(0)", "status 0"),
+    ],
+)
+def test_an_override_that_ends_the_script_is_named_with_its_call(
+    launcher: Launcher, end: str, how: str
+) -> None:
+    launcher.write(ENDS.replace("END", end), "own.py")
+    launcher.write(SCRIPT, "use.py")
+    run = launcher.run([str(launcher.tracer), "compare", "--override", "own.py:ends", "--quick", "use.py"])
+    assert run.status == 1
+    said = f"tracer: WRONG: the override ended the process with {how}, in aten::softplus (8x8 f32)"
+    assert run.err.splitlines()[-1].startswith(said), run.err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,8 +17,10 @@ from lazily import torch
 from tracer import overrides
 from tracer.compare.several import implementations
 from tracer.compare.switch import Switch
+from tracer.compare.trial_samples import Sample
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS
-from tracer.compare.trials import Trials, _tried, run_trials, trials_of
+from tracer.compare.trials import Missing, Trials, _tried, run_trials, trials_of
+from tracer.compare.verdict import of_trials
 
 
 @pytest.fixture(autouse=True)
@@ -260,6 +264,62 @@ def test_many_calls_find_what_one_does_not(function: Callable, said: str) -> Non
     assert found["1,000 calls", "mm, usual"].startswith(said), found
 
 
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "by signal 11 (Segmentation fault)"),
+        (os.abort, "by signal 6 (Aborted)"),
+        (lambda: os._exit(0), "with status 0"),
+    ],
+)
+def test_an_override_that_ends_the_process_is_wrong_in_these_trials(end: Callable, said: str) -> None:
+    def ends(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+        if self.dtype == torch.int64 and self.shape == (0, 3):
+            end()
+        return torch.mm(self, mat2)
+
+    def empty_integers() -> tuple[list[torch.Tensor], dict]:
+        return [torch.ones(0, 3, dtype=torch.int64), torch.ones(3, 2, dtype=torch.int64)], {}
+
+    overrides.register("aten::mm", "CPU", ends, name="tested")
+    sample = Sample("calls of the script", "0x3, 3x2", empty_integers, torch.ops.aten.mm.default)
+    trials = run_trials(Switch(["tested"]), quick=True, of_script={"aten::mm": [sample]})
+    found = wrong(trials)
+    assert set(found.values()) == {f"the override ended the process {said}"}
+    assert ("calls of the script", "mm, 0x3, 3x2") in found
+    assert len(trials.results) > 2 * len(found)
+
+
+def test_what_there_was_no_time_for_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tried(stock)
+    overrides.unregister("tested")
+    monkeypatch.setattr("tracer.compare.trials.QUICK_SECONDS", 0.2)
+    trials = tried(stock)
+    assert not whole.cut
+    assert trials.cut > 50
+    reasons = [why for _, why in trials.not_tried if "more than 0.2 seconds" in why]
+    assert sum(int(why.split()[0]) for why in reasons) == trials.cut
+    assert f"; {trials.cut} trials not made, as there was no time" in of_trials(trials)
+
+
+def test_other_work_on_the_machine_takes_no_trial_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second by the clock of each call is not one of the processor."""
+    monkeypatch.setattr("tracer.compare.trials.QUICK_SECONDS", 5.0)
+
+    def waits(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.01)
+        return torch.mm(self, mat2)
+
+    assert tried(waits).cut == 0
+
+
+def test_each_kind_of_each_usual_call_is_early() -> None:
+    """A limit is an argument of the second usual call of clamp: the first has none."""
+    trials = trials_of("aten::clamp", "cpu", Missing(), quick=False)
+    place = next(n for n, one in enumerate(trials) if one.sample.name == "all arguments, nan in it")
+    assert place < len(WAYS) + 40
+
+
 def test_an_override_that_does_as_stock_differs_in_nothing() -> None:
     trials = tried(stock, quick=False)
     assert wrong(trials) == {}
@@ -300,7 +360,8 @@ def test_other_operators_are_tried_too() -> None:
         "aten::addmm", "CPU", lambda *given, **named: torch.addmm(*given, **named), name="tested"
     )
     switch = Switch(["tested"])
-    results = [_tried(trial, switch, "gru") for trial in trials_of("aten::gru.input", "cpu", {}, quick=True)]
+    trials = trials_of("aten::gru.input", "cpu", Missing(), quick=True)
+    results = [_tried(trial, switch, "gru", bytearray(1))[0] for trial in trials]
     assert [result for result in results if result and result.wrong] == []  # gru itself is composite
 
 
@@ -328,6 +389,13 @@ def fine(self, mat2):
 @register("aten::mm", "CPU", name="leaky")
 def leaky(self, mat2):
     return torch.mm(self, mat2).detach().requires_grad_(self.is_floating_point())
+
+@register("aten::mm", "CPU", name="crashes")
+def crashes(self, mat2):
+    import os
+    if self.dtype == torch.float64:
+        os.abort()
+    return torch.mm(self, mat2)
 """
 
 
@@ -358,6 +426,15 @@ def test_a_wrong_trial_ends_with_status_1_and_one_line(launcher: Launcher) -> No
     (comparison,) = json.loads(fine.out)["comparisons"]
     assert not any(result["wrong"] for result in comparison["trials"]["results"])
     assert ["samples of torch", "--quick"] in comparison["trials"]["not_tried"]
+
+
+def test_a_case_in_which_the_override_ends_the_process_is_wrong(launcher: Launcher) -> None:
+    run = compare(launcher, "mm", "--override", "kernels.py:crashes", "--quick", "--case", "64x64")
+    assert run.status == 1
+    said = "tracer: wrong in 1 of 3 cases; mm fp64 64x64 64x64: the override ended the process by signal 6"
+    assert run.err.splitlines()[-1] == f"{said} (Aborted)"
+    assert "**WRONG in 1 of 3 cases;" in run.out
+    assert "**Wrong**: the override ended the process by signal 6" in run.out
 
 
 def test_several_implementations_have_a_summary_and_a_picture(launcher: Launcher) -> None:

@@ -17,13 +17,16 @@ add_out_size add_out_dtype
 clamp_nan clamp_crossed clamp_integers cumsum_overflow cumsum_dtype where_nan where_dtype
 embedding_padding embedding_range convolution_groups convolution_channels_last convolution_dilation
 sum_no_dimension sort_unstable gather_negative relu_nan div_floor pow_cube batch_norm_statistics
-gelu_backward_approximate
+gelu_backward_approximate gelu_backward_tanh
+sum_keepdim sum_of_nothing sort_stable_backwards sort_one_place div_trunc div_wide pow_of_zero pow_zeros
+pow_negative gather_wraps convolution_undilated
 """.split()
 
 AT_EACH_CHANGE = """
 mm_shared_storage mm_draws mm_sizes mm_memo mm_out_strided cat_order layer_norm_eps index_select_negative
 gelu_approximate add_alpha add_promotes add_not_in_place add_in_place_strided add_out_size clamp_nan where_nan
 embedding_padding sum_no_dimension relu_nan div_floor batch_norm_statistics gelu_backward_approximate
+div_wide pow_of_zero pow_negative
 """.split()
 """One of each kind of trial, found in a second or two; the rest take minutes together"""
 
@@ -60,3 +63,20 @@ def test_stock_itself_differs_in_nothing(operator: str) -> None:
 
     assert torch.is_grad_enabled()
     assert first_found(Wrong(operator, "nothing", stock), quick=True) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sort", "pow_scalar"]
+    + [
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in ("convolution", "gelu_backward", "sum_", "div", "pow_tensor", "gather")
+    ],
+)
+def test_a_right_override_differs_in_nothing(name: str) -> None:
+    """It computes by other operators, most in float64."""
+    from right_overrides import RIGHT
+    from wrong_overrides import Wrong, first_found
+
+    operator, function = RIGHT[name]
+    assert first_found(Wrong(operator, "nothing", function)) is None

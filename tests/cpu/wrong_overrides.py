@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import torch
 
 from tracer import overrides
 from tracer.compare.switch import Switch
-from tracer.compare.trials import TrialResult, made_trials
+from tracer.compare.trials import Missing, TrialResult, made_trials
 
 aten = torch.ops.aten
 
@@ -46,8 +47,8 @@ def first_found(one: Wrong, *, quick: bool = False) -> TrialResult | None:
     """The first trial that finds it; the override is registered and enabled only here."""
     overrides.register(one.operator, "CPU", one.function, name="wrong")
     try:
-        results = made_trials(Switch(["wrong"]), {}, quick=quick)
-        return next((result for result in results if result.wrong), None)
+        with closing(made_trials(Switch(["wrong"]), Missing(), quick=quick)) as results:
+            return next((result for result in results if result.wrong), None)
     finally:
         overrides.unregister("wrong")
 
@@ -377,6 +378,89 @@ def batch_norm_statistics(x, weight, bias, mean, var, *rest):
 @wrong("aten::gelu_backward", "the gradient of the other approximation")
 def gelu_backward_approximate(grad, x, *, approximate="none"):
     return aten.gelu_backward(grad, x)
+
+
+@wrong("aten::gelu_backward", "approximate is not looked at by the formula of tanh")
+def gelu_backward_tanh(grad, x, *, approximate="none"):
+    return aten.gelu_backward(grad, x, approximate="tanh" if floats(grad, x) else approximate)
+
+
+@wrong("aten::sum.dim_IntList", "keepdim is ignored")
+def sum_keepdim(x, dim, keepdim=False, *, dtype=None):
+    return torch.sum(x, dim, dtype=dtype)
+
+
+@wrong("aten::sum.dim_IntList", "a dimension of size 0 gives 1")
+def sum_of_nothing(x, dim, keepdim=False, *, dtype=None):
+    result = torch.sum(x, dim, keepdim, dtype=dtype)
+    return torch.ones_like(result) if result.numel() and not x.numel() else result
+
+
+@wrong("aten::sort.stable", "equal elements are backwards where stable is asked for")
+def sort_stable_backwards(x, *, stable=None, dim=-1, descending=False):
+    values, places = torch.sort(x, stable=stable, dim=dim, descending=descending)
+    if stable and x.dim() and x.shape[dim]:
+        places = x.shape[dim] - 1 - torch.sort(x.flip(dim), stable=True, dim=dim, descending=descending)[1]
+    return values, places
+
+
+@wrong("aten::sort.stable", "two equal elements have one place")
+def sort_one_place(x, *, stable=None, dim=-1, descending=False):
+    values, places = torch.sort(x, stable=stable, dim=dim, descending=descending)
+    if x.dim() and x.shape[dim] > 1 and not stable:
+        rest = x.shape[dim] - 1
+        same = values.narrow(dim, 1, rest) == values.narrow(dim, 0, rest)
+        places.narrow(dim, 1, rest)[same] = places.clone().narrow(dim, 0, rest)[same]
+    return values, places
+
+
+@wrong("aten::div.Tensor_mode", "trunc rounds down")
+def div_trunc(a, b, *, rounding_mode=None):
+    return torch.div(number(a), number(b), rounding_mode="floor" if rounding_mode else None)
+
+
+@wrong("aten::div.Tensor_mode", "int64 by way of float64")
+def div_wide(a, b, *, rounding_mode=None):
+    a, b = number(a), number(b)
+    if rounding_mode != "floor" or not a.dtype == b.dtype == torch.int64 or not bool(b.all()):
+        return torch.div(a, b, rounding_mode=rounding_mode)
+    return (a.double() / b.double()).floor().long()
+
+
+@wrong("aten::pow.Tensor_Scalar", "0 ** 0 is 0")
+def pow_of_zero(x, exponent):
+    result = torch.pow(x, exponent)
+    return result.masked_fill(x == 0, 0) if exponent == 0 else result
+
+
+@wrong("aten::pow.Tensor_Tensor", "0 ** 0 is 0")
+def pow_zeros(x, exponent):
+    x, exponent = number(x), number(exponent)
+    return torch.pow(x, exponent).masked_fill((x == 0) & (exponent == 0), 0)
+
+
+@wrong("aten::pow.Tensor_Scalar", "integers to a negative power do not raise")
+def pow_negative(x, exponent):
+    whole = isinstance(exponent, int) and not x.is_floating_point() and not x.is_complex()
+    return torch.pow(x, abs(exponent) if whole else exponent)
+
+
+@wrong("aten::gather", "negative indices count from the end")
+def gather_wraps(x, dim, index, *, sparse_grad=False):
+    size = x.shape[dim] if x.dim() and -x.dim() <= dim < x.dim() else 0
+    wraps = size and index.dtype == torch.int64
+    return torch.gather(x, dim, torch.where(index < 0, index + size, index) if wraps else index)
+
+
+@wrong("aten::convolution", "dilation is ignored, and what is too much is cut off")
+def convolution_undilated(x, weight, bias, stride, padding, dilation, transposed, *rest):
+    stock = aten.convolution(x, weight, bias, stride, padding, dilation, transposed, *rest)
+    if transposed:
+        return stock
+    result = aten.convolution(x, weight, bias, stride, padding, [1] * len(dilation), transposed, *rest)
+    for dim in range(2, stock.dim()):
+        result = result.narrow(dim, 0, min(result.shape[dim], stock.shape[dim]))
+    return result.clone() if result.shape == stock.shape else stock
 
 
 def known() -> list[Wrong]:

@@ -125,8 +125,8 @@ def test_spellings(spelled: str, one: str) -> None:
     assert normalised(spelled) == one
 
 
-TAGS = ["None", "Tensor", "Double", "Int", "Bool", "Device", "String", "GenericList", "Blob"]
-TEXT, LIST, ELEMENTS = 0x3000, 0x4000, 0x5000
+TAGS = ["None", "Tensor", "Double", "Int", "Bool", "Device", "String", "GenericList", "Blob", "ComplexDouble"]
+TEXT, LIST, ELEMENTS, COMPLEX = 0x3000, 0x4000, 0x5000, 0x6000
 BOXED = [
     ("None", 0, None),
     ("Double", struct.unpack("<Q", struct.pack("<d", -2.5))[0], -2.5),
@@ -136,6 +136,7 @@ BOXED = [
     ("String", TEXT, "two words"),
     ("GenericList", LIST, [3, False]),
     ("Blob", 5, {"unknown": True, "why": "a boxed Blob"}),
+    ("ComplexDouble", COMPLEX, "1.5-2j"),
 ]
 
 
@@ -147,6 +148,7 @@ def test_boxed_values() -> None:
         TEXT: struct.pack("<4Q", 0, 0, TEXT + 64, 9) + bytes(32) + b"two words",
         LIST: struct.pack("<4Q", 0, 0, ELEMENTS, ELEMENTS + 32),
         ELEMENTS: pairs,
+        COMPLEX: struct.pack("<2Q2d", 0, 0, 1.5, -2.0),
     }
     found = Memory(memory)
     assert Values(Tensors(LAYOUT, found), found, boxed=TAGS).boxed(NONE, 20) == [value for *_, value in BOXED]

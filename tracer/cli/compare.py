@@ -222,7 +222,7 @@ def _cases(
         compare_cases(title, cases, switch, settings, _watching, not patterns) for switch in switches
     ]
     for comparison in comparisons:
-        if not any(result.ran or result.failed for result in comparison.cases):
+        if not any(result.ran or not result.returned for result in comparison.cases):
             say(f"{', '.join(comparison.overrides)} never ran, so stock was compared with itself")
     wrongs = [
         f"{', '.join(comparison.overrides)}: {why}" if comparisons[1:] else why

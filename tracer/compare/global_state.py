@@ -45,7 +45,8 @@ def put_back(device: str) -> Iterator[None]:
             torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
-        torch.use_deterministic_algorithms(deterministic)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:
+            torch.use_deterministic_algorithms(deterministic)  # imports Inductor: a second
         torch.set_float32_matmul_precision(precision)
         torch.set_flush_denormal(flushes)
         torch.set_rng_state(generator)

@@ -15,6 +15,7 @@ from tracer.compare.bounds import bound_of
 from tracer.compare.call_memory import memory_of
 from tracer.compare.cases import CPU, CUDA, Case
 from tracer.compare.chains import ChainTables, certificate_of, facts_of_gpu
+from tracer.compare.forks import end_of
 from tracer.compare.kept import INPUT, TWICE, Inputs, shared_memory
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
@@ -112,6 +113,11 @@ def _measured(case: Case, switch: Switch, settings: Settings) -> tuple[CaseResul
             workload = prepare(case, switch.device)
             work = workload.work
             result.note = workload.note
+            if switch.device == CPU:
+                with switch.on():
+                    result.broken = end_of(workload.run)
+                if result.broken:
+                    return result, work
             _check(result, workload, switch)
             stock = memory_of(workload.run, switch.device)
             with switch.on():
@@ -202,7 +208,7 @@ def _step(case: Case, result: CaseResult, device: str) -> None:
 
     run = None
     try:
-        if not result.failed:
+        if result.returned:
             run = prepare(case, device).run
             run()
             run()
@@ -223,7 +229,7 @@ def _step(case: Case, result: CaseResult, device: str) -> None:
 def _add_chains(results: Sequence[CaseResult], trace: Trace) -> None:
     tables = ChainTables(trace)
     for number, result in enumerate(results):
-        if not result.failed:
+        if result.returned:
             result.chains = Chains.of(*(tables.of_step(4 * number + side) for side in (1, 3)))
 
 

@@ -89,6 +89,11 @@ class CaseResult:
         return [check for check in self.checks if check.wrong]
 
     @property
+    def returned(self) -> bool:
+        """Its calls neither raised nor ended the process."""
+        return bool(self.checks) and not self.failed
+
+    @property
     def passed(self) -> bool:
         return not (self.wrong or self.broken or self.failed)
 

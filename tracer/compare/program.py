@@ -14,6 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
+import polars as pl
+
+from tracer.analysis.inputs_text import signature_texts
 from tracer.base.interpreter import own_command
 from tracer.compare.accuracy import Deviation
 from tracer.compare.call_memory import Memory
@@ -198,14 +201,35 @@ def _run(
     )
     seconds = time.perf_counter() - begin
     said = _without_summary(done.stderr.rstrip().splitlines(), path)[-_SHOWN_OF_STDERR:]
+    how = f"status {done.returncode}" if done.returncode >= 0 else f"signal {-done.returncode}"
+    if call := _ending_call(path) if names else "":
+        print("\n".join(said), file=sys.stderr)
+        raise ProgramError(
+            f"WRONG: the override ended the process with {how}, in {call}; see its output above"
+        )
     if done.returncode:
-        how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         print("\n".join(said), file=sys.stderr)
         raise ProgramError(f"{command[0]} ended with {how} ({which}); see its output above")
     if not path.exists():
         print("\n".join(said), file=sys.stderr)
         raise ProgramError(f"{command[0]} was not recorded ({which}); see the reason above")
     return _Run(seconds, done.stdout, path)
+
+
+def _ending_call(path: Path) -> str:
+    """The call of an override that did not return before the process ended; "": none."""
+    if not path.exists():
+        return ""
+    trace = load(path)
+    hops = trace.hops
+    own = hops.filter(pl.col("open") & pl.col("override").is_not_null()).head(1)
+    if not len(own) or "ended without a stop" not in trace.certificate["verdict"]:
+        return ""
+    op, process, thread = own.select("op", "process", "thread").row(0)
+    same = (pl.col("op") == op) & (pl.col("process") == process) & (pl.col("thread") == thread)
+    known = hops.filter(pl.col("open") & same)["inputs"].drop_nulls().to_list()
+    texts = signature_texts(trace.signatures, known)
+    return f"{op} ({texts[known[-1]]})" if known and known[-1] in texts else str(op)
 
 
 def _without_summary(lines: list[str], path: Path) -> list[str]:

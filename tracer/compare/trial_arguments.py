@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from tracer.compare.trial_samples import ERRORS, SHARED, SIZES, USUAL, Operands, Sample, tensors_in
+from tracer.compare.trial_samples import (
+    ERRORS,
+    SHARED,
+    SIZES,
+    USUAL,
+    Operands,
+    Sample,
+    tensors_in,
+    with_other_numbers,
+)
 
 ARGUMENTS, BUFFERS = "other arguments", "buffers for results"
 OPTIONAL = "Optional["
+_SINGLE = ("number", "float", "bool", "str")
+_BESIDE_NUMBERS = (*_SINGLE, *(f"Optional[{kind}]" for kind in _SINGLE))
 MAYBE_TENSOR = f"{OPTIONAL}Tensor]"
 
 
-def other_arguments(base: Sample) -> Iterator[Sample]:
-    """Every argument that is no tensor, one at a time, with other values of its type; other lists."""
+def other_arguments(base: Sample, kinds: Collection[str] = ()) -> Iterator[Sample]:
+    """Every argument that is no tensor, one at a time, with other values of its type; other lists.
+
+    kinds   of types: only of these
+    """
     schema = getattr(base.call, "_schema", None)
     if schema is None:
         return
@@ -22,7 +36,7 @@ def other_arguments(base: Sample) -> Iterator[Sample]:
     # A flag may ask for a tensor that is not there: stock's native_batch_norm reads address 0 then.
     left_alone = {"bool", MAYBE_TENSOR} if {"bool", MAYBE_TENSOR} <= set(types) else set()
     for place, (argument, kind_of) in enumerate(zip(schema.arguments, types, strict=True)):
-        if kind_of in left_alone:
+        if kind_of in left_alone or (kinds and kind_of not in kinds):
             continue
         given = place < len(positional)
         value = positional[place] if given else named.get(argument.name, argument.default_value)
@@ -31,6 +45,12 @@ def other_arguments(base: Sample) -> Iterator[Sample]:
             known = [*_lists(value)]
         for kind, name, other in known:
             yield _with(base, kind, place if given else argument.name, other, f"{argument.name} {name}")
+
+
+def arguments_beside_numbers(base: Sample) -> Iterator[Sample]:
+    """Numbers, flags and words with other numbers in the tensors."""
+    for changed in with_other_numbers(base):
+        yield from other_arguments(changed, _BESIDE_NUMBERS)
 
 
 def _with(base: Sample, kind: str, place: int | str, other: Any, name: str) -> Sample:

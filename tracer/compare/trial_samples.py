@@ -78,6 +78,31 @@ def variants(base: Sample) -> Iterator[Sample]:
             yield base.changed(kind, name, change_all)
 
 
+def with_other_numbers(base: Sample) -> Iterator[Sample]:
+    """Two calls in which an argument that is no tensor may matter where it does not in usual ones: 0 ** 0."""
+    import torch
+
+    def special(t: Any) -> Any:
+        if not t.is_floating_point() or not t.numel():
+            return t
+        known = t.new_tensor(_SPECIAL)
+        return torch.cat([known] * (t.numel() // len(known) + 1))[: t.numel()].view(t.shape)
+
+    def of_both_signs(t: Any) -> Any:
+        middle = t.numel() // 2
+        whole = torch.arange(-middle, t.numel() - middle, device=t.device).reshape(t.shape)
+        return whole if t.is_floating_point() else t
+
+    yield base.changed(VALUES, "special numbers", lambda ts: [special(t) for t in ts])
+    yield base.changed(VALUES, "integers of both signs", lambda ts: [of_both_signs(t) for t in ts])
+
+
+_SPECIAL = [
+    *(0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 3.0, -3.0, -0.0, 1e-40),
+    *(float("inf"), float("-inf"), float("nan")),
+]
+
+
 def _only(place: int, change: Callable[[Any], Any]) -> Change:
     return lambda tensors: [change(t) if n == place else t for n, t in enumerate(tensors)]
 
@@ -230,6 +255,8 @@ def _dtypes(count: int) -> Iterator[tuple[str, Change]]:
                 for n, t in enumerate(ts)
             ],
         )
+    if count > 1:
+        yield "very large integers beside small ones", _very_large_first
     for name in _ALONE if count > 1 else ():
         for place in range(min(count, 3)):
             yield f"{name} in argument {place}", _only(place, lambda t, name=name: _as(t, name))  # type: ignore[misc]
@@ -237,6 +264,17 @@ def _dtypes(count: int) -> Iterator[tuple[str, Change]]:
         for place in range(min(count, 3)):
             number = _only(place, lambda t, name=name: _as(t.flatten()[0], name))  # type: ignore[misc]
             yield f"{name} of no dimension in argument {place}", number
+
+
+def _very_large_first(ts: list[Any]) -> list[Any]:
+    """No float64 has these."""
+    import torch
+
+    def integers(t: Any) -> Any:
+        return torch.arange(t.numel(), device=t.device).reshape(t.shape)
+
+    large, *small = (integers(t) if t.is_floating_point() else t for t in ts)
+    return [large * 1009 + 2**60 + 1 if ts[0].is_floating_point() else large, *(t % 7 + 1 for t in small)]
 
 
 def _memory(count: int) -> Iterator[tuple[str, Change]]:

@@ -7,12 +7,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tracer.compare.global_state import changed, state
 from tracer.compare.kept import TWICE, Inputs, same_bytes, shared_memory
 from tracer.compare.outcomes import Form, Raised, Story, Warned, values_of
+from tracer.compare.ties import picked
 from tracer.compare.trial_samples import Operands, Sample, tensors_in, with_tensors
 
 Tell = Callable[[Sample, str, int], Story]
@@ -40,16 +42,20 @@ def _called(sample: Sample, operands: Operands) -> Any:
         return Raised.of(error)
 
 
-def _told(result: Any, inputs: list[Any], name: str = "result") -> Story:
-    """Form and values of each tensor that a call returned."""
+def _told(
+    result: Any, inputs: list[Any], name: str = "result", of: tuple[Sample, Operands] | None = None
+) -> Story:
+    """Form and values of each tensor that a call returned. `of`: where it may return places."""
     if isinstance(result, Raised):
         return {f"{name}s": result}
     tensors = tensors_in(result)
     story: Story = {f"{name}s": len(tensors)}
+    elements = picked(*of, result) if of else ()
     for n, tensor in enumerate(tensors):
-        of = name if len(tensors) == 1 else f"{name} {n}"
-        story[of] = Form.of(tensor, inputs)
-        story[f"the values of {of}"] = values_of(tensor, inputs)
+        title = name if len(tensors) == 1 else f"{name} {n}"
+        story[title] = Form.of(tensor, inputs)
+        values = values_of(tensor, inputs)
+        story[f"the values of {title}"] = replace(values, picked=elements) if n else values
     return story
 
 
@@ -63,7 +69,7 @@ def plain(sample: Sample, device: str, then: int) -> Story:
         before = state(device)
         result = _called(sample, operands)
         shared = changed(before, state(device))
-    story = _told(result, inputs)
+    story = _told(result, inputs, of=(sample, operands))
     story["what it did to its inputs"] = kept.changed()
     story |= {f"the values of input {n} afterwards": values_of(one) for n, one in kept.written()}
     story["what it did beside"] = shared
@@ -108,8 +114,8 @@ def input_changed_in_place(sample: Sample, device: str, then: int) -> Story:
         for tensor in tensors_in(operands):
             with _quietly():
                 of(tensor).copy_(tensor.flip(0) if tensor.ndim else tensor + tensor)
-        result = _called(sample, operands)
-        story |= _told(result, tensors_in(operands), f"result after its inputs changed {how}")
+        result, name = _called(sample, operands), f"result after its inputs changed {how}"
+        story |= _told(result, tensors_in(operands), name, (sample, operands))
     return story
 
 
@@ -127,9 +133,8 @@ def result_changed_in_place(sample: Sample, device: str, then: int) -> Story:
     for tensor in tensors_in(_called(sample, operands)):
         with _quietly():
             tensor.zero_()
-    return _told(
-        _called(sample, operands), tensors_in(operands), "result after an earlier one was overwritten"
-    )
+    name = "result after an earlier one was overwritten"
+    return _told(_called(sample, operands), tensors_in(operands), name, (sample, operands))
 
 
 def two_threads(sample: Sample, device: str, then: int) -> Story:
@@ -150,7 +155,8 @@ def two_threads(sample: Sample, device: str, then: int) -> Story:
         thread.join()
     story: Story = {}
     for number, results in enumerate(found):
-        story |= _told(results[0], tensors_in(given[number]), f"result of thread {number}")
+        of = sample, given[number]
+        story |= _told(results[0], tensors_in(given[number]), f"result of thread {number}", of)
         story[f"the same bits in all calls of thread {number}"] = _all_the_same(results)
     return story
 
@@ -242,7 +248,7 @@ def _within(context: Callable[[str], AbstractContextManager[Any]]) -> Tell:
     def tell(sample: Sample, device: str, then: int) -> Story:
         operands = _operands(sample, 0, then)
         with context(device):
-            return _told(_called(sample, operands), tensors_in(operands))
+            return _told(_called(sample, operands), tensors_in(operands), of=(sample, operands))
 
     return tell
 
@@ -298,7 +304,7 @@ def many_calls(sample: Sample, device: str, then: int) -> Story:
     """Whether a thousand calls return the same, and keep memory that grows with their results."""
     operands = _operands(sample, 0, then)
     first = _called(sample, operands)
-    story = _told(first, tensors_in(operands))
+    story = _told(first, tensors_in(operands), of=(sample, operands))
     size = sum(one.numel() * one.element_size() for one in tensors_in(first))
     same, grown = True, []
     for _ in range(2):  # what the allocator keeps for once grows in one of them only

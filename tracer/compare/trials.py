@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import Any
 
 from tracer.compare.cases import CUDA, STRICT, Case
+from tracer.compare.forks import Done, Ended, Waits, in_forks, said_of
 from tracer.compare.global_state import put_back, within_bounds
-from tracer.compare.outcomes import Raised, Story, difference
+from tracer.compare.outcomes import Raised, Story, difference, unsettled
 from tracer.compare.switch import Switch
-from tracer.compare.trial_arguments import other_arguments
+from tracer.compare.trial_arguments import arguments_beside_numbers, other_arguments
 from tracer.compare.trial_bases import bases_of, has_list
-from tracer.compare.trial_crashes import ending
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import ERRORS, Sample, tensors_in, variants
+from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain
 from tracer.compare.workload import precision, without_warnings
 
@@ -46,10 +50,14 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Trials:
-    """What was tried, and what was not, by kind and with the reason."""
+    """What was tried, and what was not, by kind and with the reason.
+
+    `cut`: trials for which there was no time.
+    """
 
     results: tuple[TrialResult, ...] = ()
     not_tried: tuple[tuple[str, str], ...] = ()
+    cut: int = 0
 
     @property
     def wrong(self) -> list[TrialResult]:
@@ -60,12 +68,23 @@ class Trials:
         return list(dict.fromkeys(result.kind for result in self.results))
 
 
+class Missing(dict[str, str]):
+    """By kind why it was not tried. `cut`: trials for which there was no time."""
+
+    cut = 0
+
+    def add(self, kind: str, why: str) -> None:
+        self[kind] = f"{self[kind]}; {why}" if kind in self else why
+
+
 QUICK_SECONDS, SECONDS = 30.0, 120.0
-"""For all trials of a comparison"""
+"""Of processor time, for all trials of a comparison: other work on the machine takes no trial away"""
+_MOST_BY_THE_CLOCK = 5
+"""Times as long by the clock at most: a call may wait and use no processor"""
 _LONGEST = 8.0
 """Seconds of one trial with stock"""
-_REST = "the rest of all kinds"
 _CRASHES = "calls that end PyTorch's own process"
+_SLOW = f"calls that take stock more than {_LONGEST:.0f} seconds"
 
 
 def run_trials(switch: Switch, *, quick: bool = False, of_script: OfScript | None = None) -> Trials:
@@ -73,24 +92,24 @@ def run_trials(switch: Switch, *, quick: bool = False, of_script: OfScript | Non
 
     of_script   by operator the calls that a script makes: others are not tried then
     """
-    missing: dict[str, str] = {}
+    missing = Missing()
     if switch.device != CUDA:
-        missing = dict.fromkeys(ON_A_GPU, "the override is for the CPU")
+        missing.update(dict.fromkeys(ON_A_GPU, "the override is for the CPU"))
     if quick:
-        missing |= dict.fromkeys((SAMPLES, REFUSED, *ONCE), "--quick")
+        missing.update(dict.fromkeys((SAMPLES, REFUSED, *ONCE), "--quick"))
     results = [*made_trials(switch, missing, quick=quick, of_script=of_script)]
-    return Trials(tuple(results), tuple(missing.items()))
+    return Trials(tuple(results), tuple(missing.items()), missing.cut)
 
 
 def made_trials(
-    switch: Switch, missing: dict[str, str], *, quick: bool = False, of_script: OfScript | None = None
-) -> Iterator[TrialResult]:
+    switch: Switch, missing: Missing, *, quick: bool = False, of_script: OfScript | None = None
+) -> Generator[TrialResult, None, None]:
     """Result by result; what cannot be tried gets its reason in `missing`."""
     seconds = QUICK_SECONDS if quick else SECONDS
     operators = operators_of(switch)
     if of_script is not None:
         operators = [name for name in operators if name in of_script]
-    end = time.monotonic() + seconds
+    left = Left(seconds, seconds * _MOST_BY_THE_CLOCK)
     with (
         without_warnings(),
         within_bounds(switch.device),
@@ -99,26 +118,97 @@ def made_trials(
         for number, operator in enumerate(operators):
             known = (of_script or {}).get(operator, ())
             trials = trials_of(operator, switch.device, missing, quick=quick, of_script=known)
-            if switch.device != CUDA:
-                trials = _without_crashes(trials, missing)
-            now = time.monotonic()
-            end_of_this = now + (end - now) / (len(operators) - number)
-            for trial in trials:
-                if time.monotonic() > end_of_this:
-                    missing[_REST] = f"they would take more than {seconds:.0f} seconds"
+            yield from _made_of(
+                operator, trials, switch, left.shared(len(operators) - number), missing, f"{seconds:g}"
+            )
+
+
+class Left:
+    """Seconds that are left, of processor time and by the clock."""
+
+    def __init__(self, processor: float, clock: float) -> None:
+        self.processor = processor
+        self.end = time.monotonic() + clock
+        self._whole: Left | None = None
+
+    def shared(self, shares: int) -> Left:
+        """One of `shares` equal parts; what it uses is used here, too."""
+        part = Left(self.processor / shares, (self.end - time.monotonic()) / shares)
+        part._whole = self
+        return part
+
+    def use(self, seconds: float) -> None:
+        self.processor -= seconds
+        if self._whole:
+            self._whole.use(seconds)
+
+    @property
+    def is_none(self) -> bool:
+        return self.processor < 0 or time.monotonic() > self.end
+
+
+def _made_of(
+    operator: str, trials: list[Trial], switch: Switch, left: Left, missing: Missing, seconds: str
+) -> Generator[TrialResult, None, None]:
+    short = operator.partition("::")[2]
+    crashed: dict[int, str] = {}
+    slow: dict[str, None] = {}
+    with_override = mmap.mmap(-1, 1)  # what a fork writes there is seen here
+    names = [f"{short}, {trial.sample.name or 'usual'}" for trial in trials]
+
+    def make(place: int) -> tuple[TrialResult | None, float, bool]:
+        begin = time.process_time()
+        with_override[0] = 0
+        found, is_slow = _tried(trials[place], switch, names[place], with_override)
+        return found, time.process_time() - begin, is_slow
+
+    def is_wanted(place: int) -> bool:
+        return id(trials[place].sample) not in crashed
+
+    with closing(_in_forks_or_here(len(trials), make, is_wanted, fork=switch.device != CUDA)) as made:
+        for place, found in made:
+            trial = trials[place]
+            if isinstance(found, Ended) and not with_override[0]:
+                crashed[id(trial.sample)] = trial.sample.name or "usual"
+            elif isinstance(found, Ended):
+                yield TrialResult(trial.kind, names[place], said_of(found), ran=True)
+            else:
+                result, used, is_slow = found
+                left.use(used)
+                if is_slow:
+                    slow[names[place]] = None
+                if result is not None:
+                    yield result
+            if left.is_none and place + 1 < len(trials):
+                rest = trials[place + 1 :]
+                missing.cut += len(rest)
+                for kind, number in Counter(trial.kind for trial in rest).items():
+                    missing.add(kind, f"{number:,} of {short}: all would take more than {seconds} seconds")
+                break
+    for title, calls in ((_CRASHES, crashed.values()), (_SLOW, slow)):
+        if calls:
+            missing.add(title, "; ".join(calls))
+
+
+_Made = tuple["TrialResult | None", float, bool]
+
+
+def _in_forks_or_here(
+    count: int, make: Callable[[int], _Made], wanted: Callable[[int], bool], *, fork: bool
+) -> Generator[tuple[int, _Made | Ended], None, None]:
+    """Where a fork waits for what it does not have, as on a GPU, the rest is made in this process."""
+    begin = 0
+    if fork:
+        with closing(in_forks(count, make, wanted)) as done:
+            for place, found in done:
+                if isinstance(found, Waits):
                     break
-                short = operator.partition("::")[2]
-                found = _tried(trial, switch, f"{short}, {trial.sample.name or 'usual'}")
-                if found is not None:
-                    yield found
-
-
-def _without_crashes(trials: Sequence[Trial], missing: dict[str, str]) -> list[Trial]:
-    samples = list({id(trial.sample): trial.sample for trial in trials}.values())
-    ends = {id(samples[place]): samples[place].name or "usual" for place in ending(samples)}
-    if ends:
-        missing[_CRASHES] = "; ".join(ends.values())
-    return [trial for trial in trials if id(trial.sample) not in ends]
+                yield place, found.result if isinstance(found, Done) else found
+                begin = place + 1
+            else:
+                return
+    for place in filter(wanted, range(begin, count)):
+        yield place, make(place)
 
 
 def operators_of(switch: Switch) -> list[str]:
@@ -132,7 +222,7 @@ def operators_of(switch: Switch) -> list[str]:
 def trials_of(
     operator: str,
     device: str,
-    missing: dict[str, str],
+    missing: Missing,
     *,
     quick: bool = False,
     of_script: Sequence[Sample] = (),
@@ -140,7 +230,7 @@ def trials_of(
     """All trials of an operator, one of each kind in turn."""
     of_torch = [] if quick and (of_script or has_list(operator)) else _of_torch(operator, device, missing)
     usual, others = bases_of(operator, device, of_script, of_torch)
-    varied = [variant for base in usual for variant in _made(base)]
+    varied = _one_of_each([_made(base) for base in usual])
     plain = [*usual, *of_script, *others, *varied, *([] if quick else of_torch)]
     trials = [Trial(sample.kind, sample) for sample in plain]
     chosen = [*usual[:2], *_representatives(varied)][:_MOST_WITH_WAYS]
@@ -151,7 +241,7 @@ def trials_of(
     return _in_turns(trials)
 
 
-def _of_torch(operator: str, device: str, missing: dict[str, str]) -> list[Sample]:
+def _of_torch(operator: str, device: str, missing: Missing) -> list[Sample]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -159,6 +249,11 @@ def _of_torch(operator: str, device: str, missing: dict[str, str]) -> list[Sampl
     except Exception as error:
         missing[SAMPLES] = f"torch's operator database does not load: {error}"
         return []
+
+
+def _one_of_each(lists: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """The first of each list, then the second of each."""
+    return [one for one in chain.from_iterable(zip_longest(*lists)) if one is not None]
 
 
 def _in_turns(trials: Sequence[Trial]) -> list[Trial]:
@@ -173,7 +268,7 @@ def _in_turns(trials: Sequence[Trial]) -> list[Trial]:
 
 def _made(base: Sample) -> list[Sample]:
     try:
-        return [*variants(base), *other_arguments(base)]
+        return [*variants(base), *other_arguments(base), *arguments_beside_numbers(base)]
     except Exception:  # its operands cannot be made: stock's own trial of it says so
         return []
 
@@ -184,20 +279,23 @@ def _representatives(varied: Sequence[Sample]) -> list[Sample]:
     return [samples[0] for samples in found if samples]
 
 
-def _tried(trial: Trial, switch: Switch, name: str) -> TrialResult | None:
-    """None: the operands of the trial cannot be made, or it takes too long."""
+def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple[TrialResult | None, bool]:
+    """None: the operands of the trial cannot be made, or (True) it takes too long."""
     with put_back(switch.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            begin = time.monotonic()
+            begin = time.process_time()
             stock = trial.tell(trial.sample, switch.device, 1)
-            if time.monotonic() - begin > _LONGEST:
-                return None
+            if time.process_time() - begin > _LONGEST:
+                return None, True
             if trial.kind == ERRORS and not _refuses(stock) and _is_mixed(trial.sample):
-                return None  # stock does not look at the device, and reads anything
+                return None, False  # stock does not look at the device, and reads anything
             again = trial.tell(trial.sample, switch.device, 2)
+            for name in _unsettled(trial, stock, switch.device):
+                again.pop(name, None)
         except Exception:
-            return None
+            return None, False
+        with_override[0] = 1
         with switch.on():
             before = switch.counts()
             try:
@@ -205,7 +303,21 @@ def _tried(trial: Trial, switch: Switch, name: str) -> TrialResult | None:
             except (Exception, SystemExit) as error:
                 wrong = f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
-    return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran))
+    return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran)), False
+
+
+def _unsettled(trial: Trial, stock: Story, device: str) -> set[str]:
+    if trial.kind != VALUES or _refuses(stock):
+        return set()
+    if all(bool(one.isfinite().all()) for one in tensors_in(trial.sample.make()) if one.is_floating_point()):
+        return set()
+    wide = trial.sample.changed(
+        VALUES, "", lambda ts: [t.double() if t.is_floating_point() else t for t in ts]
+    )
+    try:
+        return unsettled(stock, trial.tell(wide, device, 1))
+    except Exception:
+        return set()
 
 
 def _refuses(stock: Story) -> bool:

@@ -17,9 +17,10 @@ def verdict(comparison: Comparison) -> str:
     """One sentence: what differs from stock, in how many calls that was looked for, and the speed."""
     cases = comparison.cases
     looked = [(sum(not case.passed for case in cases), count(len(cases), "case"))]
-    said = [found(*looked, *_looked(comparison.trials))]
+    said = [found(*looked, *_looked(comparison.trials)), *_cut(comparison.trials)]
     ran = [case for case in cases if case.ran]
-    if len(ran) < len(cases):
+    ended = [case for case in cases if case.broken and not case.checks]
+    if len(ran) + len(ended) < len(cases):
         said.append(f"the override ran in {count(len(ran), 'case')}")
     if ratios := sorted(case.limited.ratio.value for case in ran if case.limited):
         middle = ratios[len(ratios) // 2]
@@ -37,7 +38,11 @@ def found(*looked: tuple[int, str]) -> str:
 
 def of_trials(trials: Trials) -> str:
     """The verdict of trials alone; "" if none was made."""
-    return found(*_looked(trials)) if trials.results else ""
+    return "; ".join([found(*_looked(trials)), *_cut(trials)]) if trials.results else ""
+
+
+def _cut(trials: Trials) -> list[str]:
+    return [f"{count(trials.cut, 'trial')} not made, as there was no time"] if trials.cut else []
 
 
 def _looked(trials: Trials) -> list[tuple[int, str]]:
@@ -71,7 +76,7 @@ def trial_tables(trials: Trials) -> list[str]:
         of = [trial for trial in trials.results if trial.kind == kind]
         figures = len(of), sum(t.ran for t in of), sum(t.refused for t in of), sum(bool(t.wrong) for t in of)
         rows.append([*map(str, figures), prose(kind)])
-    rows += [["0", "", "", "", f"{prose(kind)}: not tried, {prose(why)}"] for kind, why in trials.not_tried]
+    rows += [["", "", "", "", f"{prose(kind)}: not tried, {prose(why)}"] for kind, why in trials.not_tried]
     text = (
         "Small calls, each with stock and with the override. What is compared: exceptions by their type, "
         "shapes, dtypes, strides, storage, aliasing and values of results, what became of the inputs, "

@@ -71,3 +71,16 @@ def test_work_that_takes_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         return "made"
 
     assert [one for _, one in in_forks(1, work)] == [Done("made")]
+
+
+def test_a_fork_in_which_backward_cannot_run_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with a GPU autograd refuses a fork once it has started threads."""
+    assert forks.may_differentiate()
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError(
+            "Unable to handle autograd's threading in combination with fork-based multiprocessing"
+        )
+
+    monkeypatch.setattr("torch.Tensor.backward", refuse)
+    assert not forks.may_differentiate()

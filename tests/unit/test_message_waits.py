@@ -12,40 +12,55 @@ from synthetic import TraceWriter, tensor, text
 from tracer.analysis.fleet.in_memory import merged_tables
 from tracer.analysis.job.folder import load_job
 from tracer.report.job_tables import Tables
-from tracer.report.message_tables import own_bubble
+from tracer.report.message_tables import most_waiting, own_bubble
 
 SENDS, RECEIVES, ANY = 1, 2, 3
 
 
 class Peer:
-    """A rank that sends to the other one, and receives from it."""
+    """A rank that sends to others, and receives from them; of two ranks, to the other one."""
 
-    def __init__(self, rank: int, boot: str = "clock") -> None:
+    def __init__(self, rank: int, boot: str = "clock", ranks: int = 2) -> None:
         self.rank, self.writer = rank, TraceWriter(ticks=1000)
         self.writer.process(0)
-        groups = {"0": {"ranks": [0, 1], "description": "default_pg"}}
-        self.writer.json(0, "rank", {"rank": rank, "ranks": 2, "host": boot, "boot": boot, "groups": groups})
+        groups = {"0": {"ranks": list(range(ranks)), "description": "default_pg"}}
+        job = {"rank": rank, "ranks": ranks, "host": boot, "boot": boot, "groups": groups}
+        self.writer.json(0, "rank", job)
         for number, op in enumerate(("aten::mm", "c10d::send", "c10d::recv_", "c10d::recv_any_source_")):
             self.writer.hop(number, op)
         self.writer.function(1, "cudaLaunchKernel")
         self.writer.string(1, "ncclDevKernel_SendRecv")
-        self.lane, self.launched = self.writer.lane(thread=100), 0
+        self.lane, self.launched, self.marks = self.writer.lane(thread=100), 0, 0
         for line in range(1, 4):
             self.lane.define_source(line, "/work/pipe.py", line)
-        for number, values in enumerate(('{"process_group": "0"}',), 1):
+        for peer in range(ranks):
             for tag in range(2):
-                words = (values, str(1 - rank), str(tag))
+                words = ('{"process_group": "0"}', str(peer), str(tag))
                 packed = b"".join(
                     struct.pack("<H", place) + text(word) for place, word in enumerate(words, 1)
                 )
                 scalars = struct.pack("<I", len(words)) + packed
-                self.lane.define_signature(number + tag, tensor((4,)), scalars=scalars)
+                self.lane.define_signature(_signature(peer, tag), tensor((4,)), scalars=scalars)
+
+    def marked(self, name: str) -> Peer:
+        self.marks += 1
+        self.lane.define_string(10 + self.marks, name)
+        self.lane.range_enter(10 + self.marks)
+        self.lane.range_exit()
+        return self
 
     def at(
-        self, ms: float, hop: int, line: int = 1, tag: int = 0, gpu: tuple[float, float] | None = None
+        self,
+        ms: float,
+        hop: int,
+        line: int = 1,
+        tag: int = 0,
+        gpu: tuple[float, float] | None = None,
+        peer: int | None = None,
     ) -> Peer:
+        signature = _signature(1 - self.rank if peer is None else peer, tag)
         self.writer.ticks = max(self.writer.ticks, 1000 + int(ms * MS))
-        self.lane.enter(hop, source=line, signature=1 + tag if hop else 0)
+        self.lane.enter(hop, source=line, signature=signature if hop else 0)
         if gpu:
             self.launched += 1
             self.lane.api(1, correlation=self.launched)
@@ -65,6 +80,10 @@ class Peer:
         self.writer.header = {**last, "flags": 3, **header}
         folder.mkdir(exist_ok=True)
         self.writer.write(folder / f"rank{self.rank}.trace")
+
+
+def _signature(peer: int, tag: int) -> int:
+    return 1 + 2 * peer + tag
 
 
 def tables(folder: Path) -> Tables:
@@ -143,6 +162,33 @@ def test_the_bubble_of_a_schedule() -> None:
     assert own_bubble(2, 4, 2) == pytest.approx(1 / 9)
     assert own_bubble(1, 4) is None
     assert own_bubble(2, None) is None
+
+
+def test_a_pipeline_is_the_ranks_that_messages_link(tmp_path: Path) -> None:
+    """Two pipelines of three stages, of which the first receives nothing; the schedule's ranges tell m."""
+    for first in (0, 3):
+        for stage in range(3):
+            peer = Peer(first + stage, ranks=6)
+            for microbatch in range(3):
+                begin = 10 * microbatch + 3 * stage
+                peer.marked(f"Forward {microbatch}")
+                if stage:
+                    peer.at(begin - 2, RECEIVES, 2, peer=first + stage - 1)
+                if stage < 2:
+                    peer.at(begin + 2, SENDS, 1, peer=first + stage + 1)
+                peer.at(begin + 2.5, 0)
+            peer.write(tmp_path)
+    said = most_waiting(tables(tmp_path), "job", "")
+    assert said.endswith("GPipe and 1F1B of these stages leave 40.0 %.")
+
+
+def test_without_ranges_of_a_schedule_nothing_is_said_of_it(tmp_path: Path) -> None:
+    """Two tensors may be one microbatch."""
+    Peer(0).at(8, SENDS, 1).at(9, 0).write(tmp_path)
+    Peer(1).at(2, RECEIVES, 2).at(9, 0).write(tmp_path)
+    said = most_waiting(tables(tmp_path), "job", "")
+    assert "waited for messages" in said
+    assert "leave" not in said
 
 
 def test_a_kernel_of_a_group_has_no_op(tmp_path: Path) -> None:

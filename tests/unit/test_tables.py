@@ -386,7 +386,6 @@ def test_hops_are_ordered_by_process_thread_and_start(tmp_path: Path) -> None:
 def test_hops_and_ranges_of_the_main_thread_are_first(tmp_path: Path) -> None:
     """The system's numbers of threads begin again at its limit: those that it starts may be lower."""
     writer = writer_with("aten::mm")
-    writer.string(1, "forward")
     writer.process(1, how=1, pid=32700)
     writer.hop(0, "aten::mm", process=1)
     for process, main in ((0, 100), (1, 32700)):

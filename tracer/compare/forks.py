@@ -50,6 +50,23 @@ def end_of(call: Callable[[], Any]) -> str:
     return said_of(found) if isinstance(found, Ended) else ""
 
 
+def may_differentiate() -> bool:
+    """Whether backward runs in a fork: not if autograd had started threads for a GPU before."""
+
+    def backward(_: int) -> bool:
+        import torch
+
+        try:
+            torch.ones(1, requires_grad=True).sum().backward()
+        except RuntimeError:
+            return False
+        return True
+
+    with closing(in_forks(1, backward)) as made:
+        ((_, found),) = made
+    return isinstance(found, Done) and found.result
+
+
 @dataclass(frozen=True)
 class Waits:
     """It waits for something; nothing after it was done."""

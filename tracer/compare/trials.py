@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from tracer.compare.cases import CUDA, STRICT, Case
-from tracer.compare.forks import Done, Ended, Waits, in_forks, said_of
+from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.outcomes import Raised, Story, difference, unsettled
 from tracer.compare.switch import Switch
@@ -165,7 +165,8 @@ def _made_of(
     def is_wanted(place: int) -> bool:
         return id(trials[place].sample) not in crashed
 
-    with closing(_in_forks_or_here(len(trials), make, is_wanted, fork=switch.device != CUDA)) as made:
+    fork = switch.device != CUDA and may_differentiate()
+    with closing(_in_forks_or_here(len(trials), make, is_wanted, fork=fork)) as made:
         for place, found in made:
             trial = trials[place]
             if isinstance(found, Ended) and not with_override[0]:

@@ -41,7 +41,8 @@ def most_waiting(tables: Tables, job: str, of: str) -> str:
     lines = here.row(0, named=True)
     at = f"{line_cell(lines['sent_at'], None)} -> {line_cell(lines['received_at'], None)}"
     ranks = tables["ranks"].filter((pl.col("job") == job) & (pl.col("rank") == row["rank"]))
-    usual = _own_in_words(len(_stages(tables).filter(pl.col("job") == job)), row, ranks.row(0, named=True))
+    stages_of = _linked(tables["messages"].filter(pl.col("job") == job), row["rank"])
+    usual = _own_in_words(len(stages_of), ranks.row(0, named=True))
     share = f", {percent(row['share'])} of its {count(row['steps'], 'step')}" if row["steps"] else ""
     did = f"There {host_work(lines, None)} took {duration(lines['did_ns'])} before it sent."
     return (
@@ -50,15 +51,25 @@ def most_waiting(tables: Tables, job: str, of: str) -> str:
     )
 
 
-def _own_in_words(ranks: int, row: dict[str, Any], schedule: dict[str, Any]) -> str:
-    """What the schedule itself leaves idle. `row` is of `stages`, `schedule` of `ranks`."""
+def _linked(messages: pl.DataFrame, rank: int) -> set[int]:
+    """The ranks of the pipeline of a rank: a job may have several, whose first stage may receive nothing."""
+    pairs = set(messages.select("sender", "receiver").iter_rows())
+    found, added = {rank}, {rank}
+    while added:
+        added = {other for pair in pairs if set(pair) & found for other in pair} - found
+        found |= added
+    return found
+
+
+def _own_in_words(ranks: int, schedule: dict[str, Any]) -> str:
+    """What the schedule itself leaves idle, where ranges tell it. `schedule` is a row of `ranks`."""
     if schedule["splits_backward"]:
         return " This schedule splits its backward (zero-bubble): what it leaves idle itself is unknown."
     here = schedule["stages_here"]
-    own = own_bubble(ranks, schedule["microbatches"] or row["microbatches"], here or 1)
+    own = own_bubble(ranks, schedule["microbatches"], here or 1)
     if own is None:
         return ""
-    if here is not None and here > 1:
+    if here > 1:
         return f" Interleaved 1F1B of {here} such stages a rank leaves {percent(own)}."
     return f" GPipe and 1F1B of these stages leave {percent(own)}."
 

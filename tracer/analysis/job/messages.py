@@ -52,7 +52,6 @@ STAGES: Schema = {
     "wall_ns": pl.Int64,
     "steps": pl.Int64,
     "most_from": pl.Int64,
-    "microbatches": pl.Int64,
 }
 _DID = ("before", "after", "op", "text")
 _PAIR = ("group", "tag", "number")
@@ -238,8 +237,8 @@ def stage(rank: int, calls: pl.DataFrame, messages: pl.DataFrame, steps: pl.Data
     """STAGES: one row of a rank, in its steady `steps` (step, phase, start_ns, end_ns; in all, if none is).
 
     How many messages it received, how many calls have no other end here (in the whole trace), how long it
-    waited for at least one (waits at once count once), in steps of this length in all, the rank that it
-    waited for most, and how many messages of that rank a step has.
+    waited for at least one (waits at once count once), in steps of this length in all, and the rank that it
+    waited for most.
     """
     own = steps.filter(pl.col("phase") == "steady")
     own = own if len(own) else steps
@@ -248,8 +247,6 @@ def stage(rank: int, calls: pl.DataFrame, messages: pl.DataFrame, steps: pl.Data
     by = here.group_by("sender").agg(wait=wait.sum()).sort("wait", "sender", descending=[True, False])
     cover = Cover.of(here["begin_ns"].to_numpy(), here["end_ns"].to_numpy())
     most = by["sender"][0] if len(by) else None
-    of_most = here.filter(pl.col("sender").eq_missing(pl.lit(most, pl.Int64)))
-    a_step = sorted(of_most.group_by("step").agg(pl.len())["len"])
     row = {
         "rank": rank,
         "received": len(here),
@@ -258,7 +255,6 @@ def stage(rank: int, calls: pl.DataFrame, messages: pl.DataFrame, steps: pl.Data
         "wall_ns": int((own["end_ns"] - own["start_ns"]).sum()),
         "steps": len(own),
         "most_from": most,
-        "microbatches": a_step[len(a_step) // 2] if a_step else None,
     }
     return pl.DataFrame([row], STAGES)
 

@@ -30,6 +30,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip("torch finds no CUDA GPU here")
+    launching.cache_folder()  # of all tests: the first one that needs it does not leave it behind
 
 
 @pytest.fixture

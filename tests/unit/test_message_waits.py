@@ -182,6 +182,16 @@ def test_a_pipeline_is_the_ranks_that_messages_link(tmp_path: Path) -> None:
     assert said.endswith("GPipe and 1F1B of these stages leave 40.0 %.")
 
 
+def test_the_rank_that_all_wait_for_is_named(tmp_path: Path) -> None:
+    """The last stage waits for the second, which waited for the first: that one did something."""
+    Peer(0, ranks=3).at(1, 0, 3).at(30, SENDS, 1, peer=1).write(tmp_path)
+    Peer(1, ranks=3).at(1, RECEIVES, 2, peer=0).at(30.5, 0).at(31, SENDS, 1, peer=2).write(tmp_path)
+    Peer(2, ranks=3).at(0, RECEIVES, 2, peer=1).at(40, 0).write(tmp_path)
+    said = most_waiting(tables(tmp_path), "job", "")
+    assert "most for rank 1, which waited for rank 0: `/work/pipe.py:1` -> `/work/pipe.py:2`." in said
+    assert "`/work/pipe.py:3 -> /work/pipe.py:1` took 29.0 ms before it sent" in said
+
+
 def test_without_ranges_of_a_schedule_nothing_is_said_of_it(tmp_path: Path) -> None:
     """Two tensors may be one microbatch."""
     Peer(0).at(8, SENDS, 1).at(9, 0).write(tmp_path)

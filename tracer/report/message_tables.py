@@ -35,20 +35,40 @@ def most_waiting(tables: Tables, job: str, of: str) -> str:
     if stages.is_empty():
         return ""
     row = stages.sort("share", "waited_ns", "rank", descending=[True, True, False]).row(0, named=True)
-    here = tables["messages"].filter(
-        (pl.col("job") == job) & (pl.col("receiver") == row["rank"]) & (pl.col("sender") == row["most_from"])
-    )
-    lines = here.row(0, named=True)
+    messages = tables["messages"].filter(pl.col("job") == job)
+    ways = _way_back(messages, stages, row["rank"])
+    if not ways:
+        return ""
+    lines = ways[-1]
+    senders = ", which waited for rank ".join(str(one["sender"]) for one in ways)
     at = f"{line_cell(lines['sent_at'], None)} -> {line_cell(lines['received_at'], None)}"
     ranks = tables["ranks"].filter((pl.col("job") == job) & (pl.col("rank") == row["rank"]))
-    stages_of = _linked(tables["messages"].filter(pl.col("job") == job), row["rank"])
+    stages_of = _linked(messages, row["rank"])
     usual = _own_in_words(len(stages_of), ranks.row(0, named=True))
     share = f", {percent(row['share'])} of its {count(row['steps'], 'step')}" if row["steps"] else ""
     did = f"There {host_work(lines, None)} took {duration(lines['did_ns'])} before it sent."
     return (
         f"**Rank {row['rank']}{of} waited for messages**: {duration(row['waited_ns'])} in all{share}, "
-        f"most for rank {row['most_from']}: {at}. {did if lines['did_ns'] else ''}{usual}".rstrip()
+        f"most for rank {senders}: {at}. {did if lines['did_ns'] else ''}{usual}".rstrip()
     )
+
+
+def _way_back(messages: pl.DataFrame, stages: pl.DataFrame, rank: int) -> list[dict[str, Any]]:
+    """The messages that a rank waited for most, then those that their sender waited for, if that is half or
+    more of what took its time before it sent (with gloo the wait is a part of that).
+    """
+    of_stages = {row["rank"]: row for row in stages.iter_rows(named=True)}
+    ways: list[dict[str, Any]] = []
+    seen: set[int] = set()
+    while rank not in seen and rank in of_stages:
+        seen.add(rank)
+        if ways and 2 * of_stages[rank]["waited_ns"] < (ways[-1]["did_ns"] or 0):
+            break
+        sender = of_stages[rank]["most_from"]
+        here = messages.filter((pl.col("receiver") == rank) & (pl.col("sender") == sender))
+        ways += here.head(1).to_dicts()
+        rank = sender
+    return ways
 
 
 def _linked(messages: pl.DataFrame, rank: int) -> set[int]:

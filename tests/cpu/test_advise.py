@@ -70,7 +70,8 @@ def test_a_gain_is_measured_by_running_the_recorded_sizes(tmp_path: Path) -> Non
     rows = [one for row in found["advice"] for one in (row, *row["alternatives"])] + found["dropped"]
     fused = next(row for row in rows if "fused=True" in row["do"])
     if fused["known"] == "bounded":  # nothing is said of a machine that is busy
-        assert fused["why_not_measured"] in ("the machine is busy", "it took longer than 20 s")
+        why = ("the machine is busy", "it took longer than 20 s", "the same calls took ")
+        assert fused["why_not_measured"].startswith(why)
     else:
         assert fused["gain"]["ratio_low"] <= fused["gain"]["ratio"] <= fused["gain"]["ratio_high"]
         assert fused["gain"]["ns"] <= fused["cost_ns"]

@@ -35,6 +35,9 @@ class Harmless(io.TextIOBase):
     def fileno(self) -> int:
         return self._stream.fileno()
 
+    def close(self) -> None:
+        """The stream is its owner's: a flush that fails here would be lost."""
+
     def flush(self) -> None:
         self._stream.flush()
 

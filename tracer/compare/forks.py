@@ -42,6 +42,7 @@ def end_of(call: Callable[[], Any]) -> str:
     """How the override's call ends the process, by making it in a fork; "": it does not."""
 
     def make(_: int) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what it says is said by the call in this process, too
         with suppress(Exception, SystemExit):
             call()
 

@@ -176,4 +176,5 @@ def test_the_line_has_the_spread_of_the_steps_that_its_step_is_the_median_of() -
     assert _median_of([]) == ""
     assert _median_of([1000]) == ", the median of 1 steady step"
     times = [1000, 2000, 3000, 4000, 90_000]
+    assert _median_of([10, 2000]) == ", the median of 2 steady steps"
     assert _median_of(times) == ", the median of 5 steady steps (half of them 2.0 us to 4.0 us)"

@@ -57,6 +57,10 @@ def _cells(row: Row, wall_ns: float) -> list[str]:
     return [name, duration(round(row.ns)), share, times, each]
 
 
+_FEWEST = 4
+"""Steps that have a middle half"""
+
+
 def heading(found: Ledger, of: str, steady: Sequence[int] | None) -> str:
     """`step 34, the median of 117 steady steps (half of them 6.1 to 7.2 ms): 6.7 ms, 7,878 hops`.
 
@@ -79,7 +83,7 @@ def _median_of(times: Sequence[int]) -> str:
     if not times:
         return ""
     words = f", the median of {count(len(times), 'steady step')}"
-    if len(times) == 1:
+    if len(times) < _FEWEST:
         return words
     edge = (len(times) - 1) // 4
     low, high = (duration(time) for time in (times[edge], times[-1 - edge]))

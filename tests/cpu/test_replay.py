@@ -396,6 +396,13 @@ def test_a_key_of_a_device_that_is_not_here(traces: Path, trace: tracer.Trace) -
         ("with", "aten::addmm", ["--tf32", "maybe"], 2, "--tf32 maybe: choose on or off"),
         ("with", "aten::addmm", ["--override", "none"], 2, "none"),
         ("with", "aten::addmm", ["--script", "x.txt"], 2, "a script is Python; give a file that ends in .py"),
+        (
+            "with",
+            "aten::addmm",
+            ["--script", "never.py", "--dtype", "float64", "--threads", "1"],
+            2,
+            "--script takes the call as it was recorded; leave out what changes it (1 thread, float64)",
+        ),
         ("with", "aten::addmm", ["--import", "no_such_package"], 2, "No module named 'no_such_package'"),
         ("with", "aten::addmm", ["--arg", "self=None"], 1, "aten::addmm raised "),
         ("with", "aten::addmm", ["--arg", "self=[1]"], 2, "(Tensor) cannot be '[1]'; give @FILE.pt, which "),

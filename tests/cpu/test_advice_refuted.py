@@ -65,6 +65,12 @@ ADAM = "optimizer = torch.optim.Adam(parameters{}, foreach=False)"
 SPARSE = "table = nn.Embedding(100, 16, sparse=True)\noptimizer = torch.optim.Adagrad(table.parameters())"
 OF_OPTIMIZERS: dict[str, tuple[str, str, set[str]]] = {
     "of torch": (PARAMETERS + ADAM.format(""), DENSE, {"fused=True", "foreach=True"}),
+    "two of them": (
+        f"{PARAMETERS}{ADAM.format('')}\nothers = [nn.Parameter(torch.rand(8, 8)) for _ in range(9)]\n"
+        f"another = torch.optim.Adam(others, foreach=False)",
+        f"sum(one.sum() for one in others).backward()\n    another.step()\n    {DENSE}",
+        {"fused=True", "foreach=True"},
+    ),
     "its rate is a tensor": (
         PARAMETERS + ADAM.format(", lr=torch.tensor(0.1)"),
         DENSE,

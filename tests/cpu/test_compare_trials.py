@@ -369,6 +369,15 @@ def test_only_operators_of_the_override_are_tried() -> None:
     assert {result.name.partition(",")[0] for result in tried(stock).results} == {"mm"}
 
 
+def test_a_trial_keeps_its_name_where_values_of_stock_are_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracer.compare.trials._unsettled", lambda *_: {"the values of result"})
+    overrides.register("aten::mm", "CPU", stock, name="tested")
+    (trial, *_) = trials_of("aten::mm", "cpu", Missing(), quick=True)
+    result, _ = _tried(trial, Switch(["tested"]), "mm, usual", bytearray(1))
+    assert result is not None
+    assert (result.name, result.wrong) == ("mm, usual", "")
+
+
 def test_overrides_of_one_operator_are_apart_and_others_together() -> None:
     overrides.register("aten::mm", "CPU", stock, name="tested")
     overrides.register("aten::mm", "CPU", requires_grad, name="other")

@@ -162,6 +162,7 @@ def test_the_bubble_of_a_schedule() -> None:
     assert own_bubble(2, 4, 2) == pytest.approx(1 / 9)
     assert own_bubble(1, 4) is None
     assert own_bubble(2, None) is None
+    assert own_bubble(2, -1) is None, "of a stranger's table"
 
 
 def test_a_pipeline_is_the_ranks_that_messages_link(tmp_path: Path) -> None:

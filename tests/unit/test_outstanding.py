@@ -19,7 +19,7 @@ from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
 from tracer.report.fleet_page import fleet_page, in_words
 from tracer.report.job_page import job_page
-from tracer.report.job_tables import waiting_in_words
+from tracer.report.job_tables import gpu_waits_in_words, waiting_in_words
 from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.report.sections import dumped
@@ -486,3 +486,16 @@ def test_ranks_that_wait_for_their_gpus(tmp_path: Path) -> None:
     )
     assert job_page(job, "job").split("\n\n")[2] == said
     assert in_words(merged(tmp_path / "job", tmp_path / "out"))[0] == said
+
+
+def test_a_strangers_table_of_ranks_that_wait_says_no_nonsense() -> None:
+    columns = {"rank": pl.Int64, "is_in": pl.Boolean, "op": pl.String, "op_line": pl.String}
+    schema = columns | {"op_ns": pl.Int64, "dumped_ns": pl.Int64, "launched": pl.List(pl.String)}
+    rows = [
+        (0, True, "aten::mm", None, 0, 2_000_000_000, [None, "a.py:1"]),
+        (None, True, "aten::mm", None, 0, 2_000_000_000, ["a.py:2"]),
+        (2, True, None, None, 0, 2_000_000_000, ["a.py:3"]),
+    ]
+    assert gpu_waits_in_words(pl.DataFrame(rows, schema, orient="row")) == [
+        "**Rank 0 has waited for the GPU** in `aten::mm` for 2.0 s."
+    ]

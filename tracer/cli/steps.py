@@ -57,6 +57,7 @@ def steps(
         print_json(steps_document(trace, times, outside, marked, limit))
         return
     from tracer.analysis.source_lines import SourceLines
+    from tracer.base.visible import visible
     from tracer.report import step_tables as tables
     from tracer.report.text import count
 
@@ -69,10 +70,10 @@ def steps(
     with writing():
         print_cells(tables.step_titles(shown), tables.step_cells(shown, lambda text: f"{text} !"))
         for line in tables.below_steps(times, len(times) - len(shown)):
-            print(line)
+            print(visible(line))
         if step is None:  # else the table of gaps is that of the step
             for line in tables.about_marked(marked, SourceLines.of(trace)):
-                print(line)
+                print(visible(line))
         if rows:
             print()
             print_cells([*tables.gap_titles(), "text"], cells)

@@ -92,8 +92,8 @@ def _included(trace: Trace) -> str:
     """Which steps the times are of; "" without warm-up."""
     import polars as pl
 
+    from tracer.report.text import count
+
     warm = trace.steps.filter(pl.col("phase").cast(pl.String) == "warmup").height
-    steps = trace.steps.height
-    return (
-        f"of the whole recording: {steps} steps, {warm} of them warm-up; one step: --step N" if warm else ""
-    )
+    steps = count(trace.steps.height, "step")
+    return f"of the whole recording: {steps}, {warm:,} of them warm-up; one step: --step N" if warm else ""

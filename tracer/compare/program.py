@@ -202,7 +202,7 @@ def _run(
     seconds = time.perf_counter() - begin
     said = _without_summary(done.stderr.rstrip().splitlines(), path)[-_SHOWN_OF_STDERR:]
     how = f"status {done.returncode}" if done.returncode >= 0 else f"signal {-done.returncode}"
-    if call := _ending_call(path) if names else "":
+    if call := _ending_call(path) if names and _title(path) not in done.stderr else "":
         print("\n".join(said), file=sys.stderr)
         raise ProgramError(
             f"WRONG: the override ended the process with {how}, in {call}; see its output above"
@@ -232,9 +232,14 @@ def _ending_call(path: Path) -> str:
     return f"{op} ({texts[known[-1]]})" if known and known[-1] in texts else str(op)
 
 
+def _title(path: Path) -> str:
+    """The first line of what a recording says at its end."""
+    return f"tracer: {path}"
+
+
 def _without_summary(lines: list[str], path: Path) -> list[str]:
     """Without the closing summary of the recording: its trace is deleted with the folder."""
-    title = f"tracer: {path}"
+    title = _title(path)
     if title not in lines:
         return lines
     first = lines.index(title)

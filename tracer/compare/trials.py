@@ -292,8 +292,8 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
             if trial.kind == ERRORS and not _refuses(stock) and _is_mixed(trial.sample):
                 return None, False  # stock does not look at the device, and reads anything
             again = trial.tell(trial.sample, switch.device, 2)
-            for name in _unsettled(trial, stock, switch.device):
-                again.pop(name, None)
+            for unsure in _unsettled(trial, stock, switch.device):
+                again.pop(unsure, None)
         except Exception:
             return None, False
         with_override[0] = 1

@@ -67,12 +67,11 @@ def _parser() -> ArgumentParser:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("file", nargs="?")
     for option in options_of("python"):
-        how: dict[str, Any] = {"type": type(option.default), "default": option.default}
-        if isinstance(option.default, bool):
-            how = {"action": BooleanOptionalAction, "default": option.default}
-        elif option.default == ():
-            how = {"action": "append", "default": []}
-        elif option.default is None:
-            how = {"default": None}
-        parser.add_argument("--" + option.name.replace("_", "-"), **how)
+        default = [] if option.default == () else option.default  # `append` appends to it
+        how: dict[str, Any] = {"type": type(default)}
+        if isinstance(default, bool):
+            how = {"action": BooleanOptionalAction}
+        elif default in (None, []):
+            how = {"action": "append"} if default == [] else {}
+        parser.add_argument("--" + option.name.replace("_", "-"), default=default, **how)
     return parser

@@ -152,7 +152,9 @@ def gpu_waits_in_words(ranks: pl.DataFrame) -> list[str]:
     `ranks` is the table of that name, of one job: what they launched since they waited before may still run.
     """
     waiting = ranks.with_columns(waited_ns=pl.col("dumped_ns") - pl.col("op_ns")).filter(
-        pl.col("launched").is_not_null() & pl.col("is_in") & (pl.col("waited_ns") >= _LONG_NS)
+        pl.all_horizontal(pl.col("rank", "launched", "op").is_not_null())
+        & pl.col("is_in")
+        & (pl.col("waited_ns") >= _LONG_NS)
     )
     found = []
     for (op, line), own in waiting.group_by("op", "op_line", maintain_order=True):
@@ -161,7 +163,8 @@ def gpu_waits_in_words(ranks: pl.DataFrame) -> list[str]:
             f"**{ranks_in_words(own['rank'].to_list(), True)} {have} waited for the GPU** in "
             f"{code(str(op))}{_of_line(line)} for {_span(own['waited_ns'].to_list())}."
         )
-    launched = {rank: set(lines) for rank, lines in waiting.select("rank", "launched").iter_rows()}
+    lines_of = waiting.select("rank", pl.col("launched").list.drop_nulls())
+    launched = {rank: set(lines) for rank, lines in lines_of.iter_rows()}
     for rank, lines in launched.items():
         others = set().union(*(own for other, own in launched.items() if other != rank))
         if len(launched) > 1 and (alone := sorted(lines - others)):

@@ -44,7 +44,7 @@ def most_waiting(tables: Tables, job: str, of: str) -> str:
     at = f"{line_cell(lines['sent_at'], None)} -> {line_cell(lines['received_at'], None)}"
     ranks = tables["ranks"].filter((pl.col("job") == job) & (pl.col("rank") == row["rank"]))
     stages_of = _linked(messages, row["rank"])
-    usual = _own_in_words(len(stages_of), ranks.row(0, named=True))
+    usual = "".join(_own_in_words(len(stages_of), one) for one in ranks.head(1).to_dicts())
     share = f", {percent(row['share'])} of its {count(row['steps'], 'step')}" if row["steps"] else ""
     did = f"There {host_work(lines, None)} took {duration(lines['did_ns'])} before it sent."
     return (
@@ -85,8 +85,8 @@ def _own_in_words(ranks: int, schedule: dict[str, Any]) -> str:
     """What the schedule itself leaves idle, where ranges tell it. `schedule` is a row of `ranks`."""
     if schedule["splits_backward"]:
         return " This schedule splits its backward (zero-bubble): what it leaves idle itself is unknown."
-    here = schedule["stages_here"]
-    own = own_bubble(ranks, schedule["microbatches"], here or 1)
+    here = schedule["stages_here"] or 1
+    own = own_bubble(ranks, schedule["microbatches"], here)
     if own is None:
         return ""
     if here > 1:
@@ -99,7 +99,7 @@ def own_bubble(ranks: int, microbatches: int | None, here: int = 1) -> float | N
 
     Source: Huang et al., GPipe (2019), and Narayanan et al., Megatron-LM (2021): (p - 1) / (v m + p - 1).
     """
-    if not microbatches or ranks < 2:
+    if ranks < 2 or here < 1 or microbatches is None or microbatches < 1:
         return None
     return (ranks - 1) / (here * microbatches + ranks - 1)
 

@@ -33,7 +33,12 @@ def find(steady: Steady) -> Iterator[Finding]:
     for (name,), ops in of_steps(steady).group_by("optimizer", maintain_order=True):
         cost = _time(steady, str(name))
         now = option_of(ops)
-        if name not in FUSED or not _is_of_torch(ops) or now == "fused=True" or cost < LEAST * steady.step_ns:
+        if (
+            name not in FUSED
+            or not _is_of_torch(steady, ops)
+            or now == "fused=True"
+            or cost < LEAST * steady.step_ns
+        ):
             continue
         foreach = now == "foreach=True"
         parameters, device, cut = _parameters(steady, ops)
@@ -82,10 +87,13 @@ def _kinds(steady: Steady, ops: pl.DataFrame) -> tuple[bool, bool]:
     return bool(layouts.str.contains("sparse").any()), len(rates) > 0
 
 
-def _is_of_torch(ops: pl.DataFrame) -> bool:
-    """torch's own steps have one line, that of the call; a class of the program has lines of its own."""
-    lines = ops.group_by("step", "range").agg(pl.col("source").n_unique())["source"]
-    return bool((lines <= 1).all())
+def _is_of_torch(steady: Steady, ops: pl.DataFrame) -> bool:
+    """torch's own step has one line, that of the call; a class of the program has lines of its own."""
+    lines = ops.group_by("step", "range").agg(lines=pl.col("source").n_unique())
+    ranges = steady.window(steady.trace.ranges).select("step", range=pl.col("name").cast(pl.String))
+    steps = ranges.group_by("step", "range").agg(steps=pl.len())
+    both = lines.join(steps, on=["step", "range"])
+    return bool((both["lines"] <= both["steps"]).all())
 
 
 def _time(steady: Steady, name: str) -> float:

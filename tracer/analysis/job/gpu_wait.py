@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracer.analysis.job.part import RankPart
-
-_WAITS = "^(cuda|cu).*Synchronize"
+from tracer.analysis.runtime_survey import LAUNCH, SYNCHRONISATION
 
 
 def launched_since_wait(part: RankPart) -> list[str] | None:
@@ -16,12 +15,12 @@ def launched_since_wait(part: RankPart) -> list[str] | None:
     delivers no record while a kernel does not end.
     """
     texts = part.trace.api_calls.filter(pl.col("process") == part.process).select(
-        "thread", "open", "start_ns", "end_ns", pl.col("name", "source").cast(pl.String)
+        "thread", "open", "start_ns", "end_ns", pl.col("role", "source").cast(pl.String)
     )
-    waits = texts.filter(pl.col("name").str.contains(_WAITS))
+    waits = texts.filter(pl.col("role") == SYNCHRONISATION)
     now = waits.filter("open")
     if now.is_empty():
         return None
     before = waits.filter(~pl.col("open") & pl.col("thread").is_in(now["thread"].implode()))["end_ns"].max()
-    launches = texts.filter(pl.col("name").str.contains("Launch") & (pl.col("start_ns") >= (before or 0)))
+    launches = texts.filter((pl.col("role") == LAUNCH) & (pl.col("start_ns") >= (before or 0)))
     return sorted(launches["source"].drop_nulls().unique().to_list())

@@ -12,7 +12,7 @@ _LEAST, _MOST = 0.25, 3.0  # of what a rank was late
 WORK, INPUTS, SLOWER = "gpu work", "gpu inputs", "slower gpu"
 _PLACE = ("before", "op")
 _WORK = (*_PLACE, "inputs", "kernel")
-SUMS = ("runs", "taken_ns", "ran", "ran_ns")
+SUMS = ("taken_ns", "ran", "ran_ns")
 """`taken_ns`: the time of lines_before.LINES without waits"""
 
 

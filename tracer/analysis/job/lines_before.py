@@ -20,7 +20,7 @@ LINES: dict[str, pl.DataType | type[pl.DataType]] = {
     "group": pl.String,
     "number": pl.Int64,
     **dict.fromkeys(("at", "before", "after", "op", "inputs", "kernel", "text"), pl.String),
-    **dict.fromkeys(("runs", "total_ns", "ran", "ran_ns"), pl.Int64),
+    **dict.fromkeys(("total_ns", "ran", "ran_ns"), pl.Int64),
     "behind_group": pl.String,
     "behind_number": pl.Int64,
     "start_ns": pl.Int64,
@@ -38,9 +38,9 @@ def lines_before(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
     host  `before` and `after` are the lines of a gap between two ops, or `op` an op of the line `before`.
           `start_ns` is when a gap began behind a call in which its caller waits for all ranks, and
           `behind_group` and `behind_number` are of that call
-    gpu   since the kernel of the call before: `runs` of a `kernel`, or of a copy by its name, that the
-          outermost `op` with these `inputs` of line `before` launched; `ran` and `ran_ns` have those that
-          began beside that kernel, too, with all of their time
+    gpu   since the kernel of the call before: a `kernel`, or a copy by its name, that the outermost `op`
+          with these `inputs` of line `before` launched; `ran` (how often) and `ran_ns` have those that began
+          beside that kernel, too, with all of their time
     idle  how long the GPU ran nothing then
 
     `text` is what the line says: `after` of a gap, else `before`.
@@ -118,12 +118,12 @@ def _on_gpu(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
     found = pieces(windows, begins, ends)
     known = windows.select("window", "group", "number")
     kinds = work.select("before", "op", "inputs", "kernel")
-    behind = kinds[found["of"]].hstack(found.drop("of", "start_ns").with_columns(runs=pl.lit(1, pl.Int64)))
+    behind = kinds[found["of"]].hstack(found.drop("of", "start_ns"))
     rows = (
         pl.concat([behind, _begun(windows, work)], how="diagonal")
         .join(known, on="window")
         .group_by("group", "number", "before", "op", "inputs", "kernel")
-        .agg(pl.col("total_ns", "runs", "ran", "ran_ns").sum())
+        .agg(pl.col("total_ns", "ran", "ran_ns").sum())
         .with_columns(at=pl.lit(GPU))
     )
     busy = Cover.of(begins, ends).within(windows["from_ns"].to_numpy(), windows["until_ns"].to_numpy())

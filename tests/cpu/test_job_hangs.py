@@ -82,7 +82,7 @@ def report_of_dumps(launcher: Launcher, case: str) -> list[str]:
         alive = [rank for rank, process in enumerate(ranks) if process.poll() is None]
         for rank in alive:
             ranks[rank].send_signal(signal.SIGUSR2)
-        wait_for(launcher.folder, *(f"job/rank{rank}.dump0001.trace" for rank in alive))
+        wait_for_dumps(launcher.folder, {rank: ranks[rank] for rank in alive})
     finally:
         (launcher.folder / "go").touch()
         for process in ranks:
@@ -104,6 +104,19 @@ def started(launcher: Launcher, command: list[str]) -> Iterator[subprocess.Popen
     for rank in range(3):
         launcher.environment["RANK"] = str(rank)
         yield launcher.start(*command)
+
+
+def wait_for_dumps(folder: Path, ranks: dict[int, subprocess.Popen[str]]) -> None:
+    """The dump of each rank, but of one that gloo ends meanwhile."""
+    end = time.monotonic() + TIMEOUT
+    while missing := {
+        rank
+        for rank, process in ranks.items()
+        if process.poll() is None and not (folder / f"job/rank{rank}.dump0001.trace").exists()
+    }:
+        assert time.monotonic() < end, missing
+        time.sleep(0.02)
+    assert any(process.poll() is None for process in ranks.values()), "no rank waits"
 
 
 def wait_for(folder: Path, *names: str) -> None:

@@ -55,7 +55,7 @@ for step, x in enumerate(torch.utils.data.DataLoader(Data(), **options) if optio
         open(f"ready.{rank}", "w").close()
     dist.all_reduce(y)
 """
-WAIT = r"Ranks 0, 2 have waited there for [\d.]+ m?s\. "
+WAIT = r"Ranks 0, 2 have waited there for [\d.]+ m?s( to [\d.]+ m?s)?\. "
 PLACES = {
     "kernel": WAIT + r"Rank 1 has been in `aten::\w+(\.\w+)?` of `script\.py:29` for [\d.]+ m?s\.$",
     "lock": WAIT + r"Rank 1 left `aten::mul\.Tensor` of `script\.py:23` [\d.]+ m?s ago, and has called no op "

@@ -465,3 +465,13 @@ def test_where_a_rank_went_after_the_same_op_before(tmp_path: Path) -> None:
         of.write(tmp_path / "job", dumped=1010)
     (said,) = said_of(tmp_path / "job", tmp_path / "out")
     assert said.endswith(" ago, and has called no op since (last time, `/work/train.py:4` came next).")
+
+
+def test_of_ranks_recorded_with_ops_others_may_have_run_since(tmp_path: Path) -> None:
+    for rank in range(2):
+        of = Rank(rank, 2).at(10).calls(waits=True) if rank == 0 else Rank(rank, 2)
+        of.writer.json(0, "environment", {"options": {"ops": ["c10d::*"]}})
+        of.write(tmp_path / "job", dumped=1010)
+    said = "Of 2 ranks only the ops that match --ops c10d::\\* were recorded: others may have run, unseen.\n"
+    assert said in job_page(load_job(tmp_path / "job"), "job")
+    assert said.strip() in in_words(merged(tmp_path / "job", tmp_path / "out"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import polars as pl
@@ -32,6 +33,7 @@ from tracer.report.job_tables import (
 from tracer.report.message_tables import messages_table, most_waiting
 from tracer.report.page import paragraphs, percent
 from tracer.report.text import count, duration, left_out, shorten_kernel, size
+from tracer.trace.certificate.verdict import only_ops_in_words
 
 _LONGEST = 80
 """Of a device kernel or a hop, in a cell"""
@@ -113,7 +115,7 @@ def facts_in_words(tables: Tables) -> list[str]:
         )
     if incomplete:
         found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
-    found += missing_in_words(tables)
+    found += [_only_ops(tables)] * bool(_only_ops(tables)) + missing_in_words(tables)
     for job, own in _jobs_of(tables["ranks"]):
         left_out = dict(own.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
         found += [_of_job(job, tables) + said for said in dumps_in_words(left_out)]
@@ -127,6 +129,16 @@ def facts_in_words(tables: Tables) -> list[str]:
         elif not waiting:
             found.append(_of_job(job, tables) + _nobody_late(job, own, tables))
     return found
+
+
+def _only_ops(tables: Tables) -> str:
+    """Of ranks that were recorded with --ops: that "no op" of this page is none of these. Else empty."""
+    chosen = [json.loads(of).get("only_ops") for of in tables["certificates"]["certificate"]]
+    narrowed = [[str(pattern) for pattern in of] for of in chosen if isinstance(of, list) and of]
+    if not narrowed:
+        return ""
+    words = prose(only_ops_in_words(narrowed[0]))
+    return f"Of {count(len(narrowed), 'rank')} only {words} were recorded: others may have run, unseen."
 
 
 def missing_in_words(tables: Tables) -> list[str]:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import tokenize
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -46,7 +47,9 @@ PICTURE = f"{OUTPUT}.roofline.svg"
 """What `tracer report -o o.md` writes beside it"""
 # Beside these all that is not ASCII is fine but what has no width or turns the direction of a line.
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-_SCRIPTS = 4
+_SCRIPTS = 2
+_DATA = re.compile(r'<script type="application/octet-stream" id="[a-z]+-data">')
+"""A page has two scripts of its own, and data"""
 _OWN_HTML = re.compile(r"</?details>|</?summary>|<w?br>")
 
 
@@ -128,7 +131,9 @@ def _of_verb(file: Path, verb: list[str]) -> str:
         return fault
     if more := {*os.listdir(), *os.listdir("..")} - before - set(outputs):
         return f"left behind: {', '.join(sorted(more))}"
-    if fault := next((fault for event in seen if (fault := deed(event, verb, outputs))), ""):
+    page = file.with_name(f".{file.stem}.html.{os.getpid()}")  # of --html: beside the trace until it is whole
+    written = [*outputs, str(page.absolute())]
+    if fault := next((fault for event in seen if (fault := deed(event, verb, written))), ""):
         return fault
     for output in filter(os.path.exists, outputs):
         if fault := output_fault(Path(output)):
@@ -279,8 +284,10 @@ def page_fault(page: str) -> str:
     """What of an HTML page comes from a name: letters that hide, scripts, images."""
     if raw := _RAW.search(page):
         return f"raw {raw[0]!r} in a page"
-    if (scripts := page.count("<script")) not in (0, _SCRIPTS):
-        return f"{scripts} scripts in a page"
+    scripts = Counter(re.findall(r"<script[^>]*>?", page))
+    own = [of for of in scripts if of != "<script>" and not _DATA.fullmatch(of)]
+    if own or scripts["<script>"] not in (0, _SCRIPTS):
+        return f"scripts in a page: {dict(scripts)}"
     return "an image in a page" if "<img" in page else ""
 
 

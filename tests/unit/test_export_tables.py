@@ -58,7 +58,7 @@ def test_parquet_of_a_trace_without_cuda_has_all_tables(tmp_path: Path) -> None:
 def test_parquet_says_what_the_trace_was(gpu: Trace, tmp_path: Path) -> None:
     FORMATS["parquet"].write(gpu, tmp_path / "out")
     said = json.loads((tmp_path / "out" / "about.json").read_text())
-    assert said["time_origin"].startswith("time 0 is the start of the recording, 2026-")
+    assert said["time_origin"] == "time 0 is the start of the recording"  # redacted: no time of day
     assert said["environment"]["torch"] == gpu.environment["torch"]
     assert said["certificate"]["hops"] == len(gpu.hops)
 

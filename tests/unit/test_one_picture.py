@@ -275,7 +275,7 @@ def test_what_ranks_wait_for_is_the_same_document(tmp_path: Path, dumped: float 
         (["--json", "-o", "job.md"], "--json prints the tables of the job; remove -o"),
         (
             ["--json", "--steady"],
-            "job is a folder: only -o, --force, --rows and --json apply to the report of a job; "
+            "job is a folder: only -o, --html, --force, --rows and --json apply to the report of a job; "
             "for the rest, give the trace of one rank",
         ),
         (["--json"], "job has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT"),

@@ -265,7 +265,7 @@ def line_cell(source: str | None, most: int | None = LINE) -> str:
     return code(name) if source is not None and ":" in source else name
 
 
-def _group(name: str, description: str | None) -> str:
+def group_name(name: str, description: str | None) -> str:
     """`0`, or with the dimension of a DeviceMesh `mesh_dp 3`: others have no description of their own."""
     return code(f"{description} {name}" if (description or "").startswith("mesh_") else name)
 
@@ -344,7 +344,7 @@ def collectives_table(tables: Tables, most: int) -> str:
     columns: Columns = {
         "op": lambda row: code(row["op"]),
         "line": lambda row: line_cell(row["source"]),
-        "group": lambda row: _group(row["group"], described.get((row["job"], row["group"]))),
+        "group": lambda row: group_name(row["group"], described.get((row["job"], row["group"]))),
         "ranks:": number_of("ranks"),
         "times:": number_of("times"),
         "bytes:": lambda row: "" if row["bytes"] is None else size(row["bytes"]),

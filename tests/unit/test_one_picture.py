@@ -272,7 +272,7 @@ def test_what_ranks_wait_for_is_the_same_document(tmp_path: Path, dumped: float 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--json", "-o", "job.md"], "--json prints the tables of the job; remove -o"),
+        (["--json", "-o", "job.md"], "--json prints the tables of the job; remove --html and -o"),
         (
             ["--json", "--steady"],
             "job is a folder: only -o, --html, --force, --rows and --json apply to the report of a job; "

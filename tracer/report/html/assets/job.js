@@ -261,9 +261,10 @@ class Ranks {
   // The longest bar that a row of a table is about.
   named(names) {
     const is = (text) => text && names.some((name) => name === text || (name.startsWith("...") && name.length > 9 && text.endsWith(name.slice(3))));
+    const ops = this.bars.filter(({ across }) => across && is(across.op));
     const lines = this.bars.filter(({ across }) => across && (is(across.line) || is(across.sent_at)));
-    const ops = lines.filter(({ across }) => is(across.op));
-    return longest(ops.length ? ops : lines);
+    const both = lines.filter((bar) => ops.includes(bar));
+    return longest([both, lines, ops].find((bars) => bars.length) || []);
   }
 }
 

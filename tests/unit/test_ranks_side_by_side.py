@@ -66,10 +66,19 @@ def test_of_many_steps_those_in_which_ranks_waited_longest(tmp_path: Path) -> No
     assert len(found.calls) == 3 * MOST_STEPS
 
 
+def test_of_many_calls_whole_collectives_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracer.analysis.fleet.side_by_side.MOST_CALLS", 6)
+    found = picture(straggler(tmp_path / "job", steps=10, slow=4))
+    assert found.calls_left_out == 24
+    assert found.calls["meeting"].value_counts()["count"].to_list() == [3, 3]
+    assert 4 in found.meetings["step"]
+
+
 def test_of_many_ranks_those_that_differ(tmp_path: Path) -> None:
     found = picture(straggler(tmp_path / "job", steps=2, late=17, ranks=20))
     assert len(found.offsets) == MOST_RANKS
     assert 17 in found.offsets
+    assert (found.meetings["came_ns"] - found.meetings["first_ns"] > 2 * NS).all()
     assert found.ranks_left_out == 20 - MOST_RANKS
 
 

@@ -74,7 +74,8 @@ def side_by_side(parts: Sequence[RankTables], tables: Mapping[str, pl.DataFrame]
     calls = _calls(numbered, [place for place, part in enumerate(ranked) if part.rank in chosen], clocks)
     begin, end = _extent(shown, calls, messages, tables, offsets)
     calls = _within(_with_waits(calls, tables, end), "start_ns", begin, end)
-    few = calls.sort("wait_ns", descending=True, maintain_order=True).head(MOST_CALLS)
+    whole = pl.col("wait_ns").sum().over(_ONE)
+    few = calls.sort(whole, *_ONE, descending=[True, False, False], maintain_order=True).head(MOST_CALLS)
     meetings = _meetings(few, tables, numbered, len(ranked), clocks)
     messages = _within(messages, "begin_ns", begin, end)
     length = pl.col("end_ns") - pl.col("begin_ns")
@@ -197,9 +198,11 @@ def _meetings(
     ranks: int,
     clocks: pl.DataFrame,
 ) -> pl.DataFrame:
-    own = calls.group_by(_ONE).agg(pl.col("op", "source", "step", "bytes").first(), pl.col("came_ns").min())
+    own = calls.group_by(_ONE).agg(
+        pl.col("op", "source", "step", "bytes").first(), first_ns=pl.col("came_ns").min()
+    )
     matched = tables["collectives"].drop("job")
-    facts = ["ranks", "last", "late_ns", "wait_ns", "transfer_ns"]
+    facts = ["ranks", "last", "came_ns", "late_ns", "wait_ns"]
     found = matched.join(own.select(_ONE), on=_ONE)
     late = found.filter(pl.col("late_ns") > NOISE_NS).sort("late_ns", descending=True).head(MOST_CAUSES)
     lines = (numbered.lines(place) for place in range(ranks))
@@ -214,7 +217,7 @@ def _meetings(
         .drop(f"last_{name}" for name in names)
         .join(causes, on=_ONE, how="left")
         .join(_missing(tables), on=_ONE, how="left")
-        .sort("came_ns", *_ONE)
+        .sort("first_ns", *_ONE)
         .with_row_index("meeting")
         .with_columns(pl.col("meeting").cast(pl.Int64))
     )

@@ -31,6 +31,8 @@ _BUCKETS = 1_000  # of the memory of a rank
 _MOST_PARTS = 40_000
 _OF_MEETINGS = ("number", "step", "bytes", "ranks", "last", "late_ns", "wait_ns")
 _OF_MESSAGES = ("rank", "sender", "begin_ns", "end_ns", "sent_ns", "bytes", "step")
+_OF_MEETINGS = ("number", "step", "bytes", "ranks", "last", "late_ns", "wait_ns")
+_OF_MESSAGES = ("rank", "sender", "begin_ns", "end_ns", "sent_ns", "bytes", "step")
 
 
 def render_job(job: Job, name: str, rows: int | None = None) -> str:
@@ -157,10 +159,8 @@ def _meetings(found: SideBySide, tables: Tables, texts: Texts) -> pl.DataFrame:
             **{name: texts.of(rows[of]) for name, of in (("op", "op"), ("line", "source"))},
             "group": texts.of(pl.Series(groups, dtype=pl.String)),
             "why": texts.of(pl.Series(_whys(rows.to_dicts()), dtype=pl.String)),
-            **{
-                name: rows[name]
-                for name in ("number", "step", "bytes", "ranks", "last", "late_ns", "wait_ns")
-            },
+            "came_ns": rows["came_ns"] - found.begin_ns,
+            **{name: rows[name] for name in _OF_MEETINGS},
         }
     )
 
@@ -200,10 +200,7 @@ def _messages(rows: pl.DataFrame, texts: Texts) -> pl.DataFrame:
     ]
     return pl.DataFrame(
         {
-            **{
-                name: rows[name]
-                for name in ("rank", "sender", "begin_ns", "end_ns", "sent_ns", "bytes", "step")
-            },
+            **{name: rows[name] for name in _OF_MESSAGES},
             **{name: texts.of(rows[of]) for name, of in (("line", "received_at"), ("sent_at", "sent_at"))},
             "why": texts.of(pl.Series(did, dtype=pl.String)),
         }
@@ -212,4 +209,4 @@ def _messages(rows: pl.DataFrame, texts: Texts) -> pl.DataFrame:
 
 def _plain(text: str) -> str:
     """Markdown of a sentence as text."""
-    return text.replace("`", "").replace("\\", "")
+    return text.replace("`", "")

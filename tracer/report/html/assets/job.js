@@ -129,7 +129,8 @@ class Ranks {
       bar.searched = [bar.title, ...bar.names, "rank " + this.ranks[bar.rank].rank, bar.step >= 0 ? "step " + bar.step : ""].join(" ").toLowerCase();
     }
     this.partBars = this.bars.filter((bar) => bar.kind === "step" && !bar.rank);
-    this.waitBars = this.bars.filter((bar) => bar.waits).sort((a, b) => b.duration - a.duration).slice(0, 500);
+    this.waitBars = this.bars.filter((bar) => bar.waits).sort((a, b) => b.duration - a.duration).slice(0, 3000);
+    this.kinds = this.longestOfEach();
     this.draw();
     legend("legend", OF_COLOURS, new Set(this.bars.map((bar) => bar.type)));
   }
@@ -163,12 +164,11 @@ class Ranks {
 
   // Collectives and receives: the wait, and what is behind it.
   communication() {
-    const meetings = this.rows("meetings", ["op", "line", "group", "why"]).map((row) => ({ ...row, calls: [], bars: [], came: null }));
+    const meetings = this.rows("meetings", ["op", "line", "group", "why"]).map((row) => ({ ...row, calls: [], bars: [], came: row.last < 0 ? null : row.came_ns / 1e6 }));
     const made = [];
     for (const { rank, meeting: number, start_ns: start, wait_ns: wait, end_ns: end } of this.rows("calls", [])) {
       const of = meetings[number];
       made.push({ rank, start, end, wait, across: of, title: of.op, names: [of.line, of.group && "group " + of.group, of.why].filter(Boolean), step: of.step });
-      if (of.last === this.ranks[rank].rank) of.came = start / 1e6;
     }
     const places = new Map(this.ranks.map(({ rank }, place) => [rank, place]));
     for (const row of this.rows("messages", ["line", "sent_at", "why"])) {
@@ -261,10 +261,21 @@ class Ranks {
   // The longest bar that a row of a table is about.
   named(names) {
     const is = (text) => text && names.some((name) => name === text || (name.startsWith("...") && name.length > 9 && text.endsWith(name.slice(3))));
-    const ops = this.bars.filter(({ across }) => across && is(across.op));
-    const lines = this.bars.filter(({ across }) => across && (is(across.line) || is(across.sent_at)));
+    const ops = this.kinds.filter(({ across }) => is(across.op));
+    const lines = this.kinds.filter(({ across }) => is(across.line) || is(across.sent_at));
     const both = lines.filter((bar) => ops.includes(bar));
     return longest([both, lines, ops].find((bars) => bars.length) || []);
+  }
+
+  // The longest bar of each op and line that calls others.
+  longestOfEach() {
+    const found = new Map();
+    for (const bar of this.bars) {
+      if (!bar.across) continue;
+      const kind = [bar.across.op, bar.across.line, bar.across.sent_at].join("\n");
+      found.set(kind, longest([found.get(kind) || bar, bar]));
+    }
+    return [...found.values()];
   }
 }
 

@@ -132,3 +132,16 @@ def test_eight_ranks_of_twenty_steps_fit_in_five_megabytes(tmp_path: Path) -> No
         rank.at(2000).ends_step(20).write(tmp_path / "job")
     page = render_job(load_job(tmp_path / "job"), "job")
     assert len(page.encode()) < 1 << 20
+
+
+def test_the_gpu_computes_beside_the_kernels_in_which_it_waits(tmp_path: Path) -> None:
+    for number in range(2):
+        rank = Rank(number, 2).ends_step(0)
+        rank.at(1).launches(10, 20 + 30 * number).at(2).reduces(20 + 30 * number, 60).at(100).ends_step(1)
+        rank.write(tmp_path / "job")
+    page = render_job(load_job(tmp_path / "job"), "job")
+    data = re.search('id="job-data">([^<]*)<', page)
+    assert data is not None
+    _, meta = unpacked(data[1])
+    assert [round(sum(rank["busy"]) / NS) for rank in meta["ranks"]] == [10, 40]
+    assert meta["ranks"][0]["memory"] == {}

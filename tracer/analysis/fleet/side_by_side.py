@@ -116,7 +116,7 @@ def _steps(parts: Sequence[RankTables], offsets: dict[int, int]) -> pl.DataFrame
     rows = [part.placed("steps").select(*_STEPS) for part in parts]
     steps = pl.concat([pl.DataFrame(schema=_STEPS), *rows])
     shift = pl.col("rank").replace_strict(offsets, default=None, return_dtype=pl.Int64)
-    return steps.with_columns(pl.col("start_ns", "end_ns") + shift).drop_nulls()
+    return steps.with_columns(pl.col("start_ns", "end_ns") + shift).drop_nulls(["step", "start_ns", "end_ns"])
 
 
 def _window(

@@ -8,10 +8,12 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
+from tracer.analysis.cover import Cover
 from tracer.analysis.fleet.in_memory import parts_in_memory
 from tracer.analysis.fleet.merge import merge
 from tracer.analysis.fleet.side_by_side import SideBySide, side_by_side
 from tracer.analysis.job import Job, RankPart
+from tracer.analysis.job.collectives import communicates
 from tracer.analysis.memory_use import curve, memory_use
 from tracer.analysis.step_times import Claims
 from tracer.base.visible import LONGEST, visible
@@ -27,7 +29,7 @@ from tracer.report.page import paragraphs, percent
 from tracer.report.text import count, duration
 
 _SCRIPTS = (*SHARED_SCRIPTS, "tracks.js", "job.js")
-_BUCKETS = 1_000  # of the memory of a rank
+_BUCKETS = 4_000  # of the curves of a rank
 _MOST_PARTS = 40_000
 _OF_MEETINGS = ("number", "step", "bytes", "ranks", "last", "late_ns", "wait_ns")
 _OF_MESSAGES = ("rank", "sender", "begin_ns", "end_ns", "sent_ns", "bytes", "step")
@@ -103,7 +105,9 @@ def _note(found: SideBySide) -> str:
 
 
 def _rank(part: RankPart, found: SideBySide, tables: Tables) -> dict[str, Any]:
-    """The number of a rank, its title, and by device the most bytes in each _BUCKETS-th of the picture."""
+    """The number of a rank, its title, and of each _BUCKETS-th of the picture by device the most bytes, and
+    for how many ns the GPU ran other kernels than those of NCCL, in which it may wait; [] without a GPU.
+    """
     of_rank = pl.col("rank") == part.rank
     row = tables["ranks"].filter(of_rank).row(0, named=True)
     stages = tables["stages"].filter(of_rank & (pl.col("wall_ns") > 0)).to_dicts()
@@ -120,8 +124,12 @@ def _rank(part: RankPart, found: SideBySide, tables: Tables) -> dict[str, Any]:
         for use in memory_use(part.trace)
         if use.process == part.process
     }
+    work = part.trace.gpu_activities.filter((pl.col("process") == part.process) & ~communicates())
+    work = work.drop_nulls(["start_ns", "end_ns"])
+    cover = Cover.of(work["start_ns"].to_numpy(), work["end_ns"].to_numpy())
+    busy = cover.within(edges[:-1], edges[1:]).tolist() if len(work) else []
     title = f"rank {part.rank} on {part.host or '?'}" + (f": {', '.join(words)}" if words else "")
-    return {"rank": part.rank, "title": visible(title, LONGEST), "memory": memory}
+    return {"rank": part.rank, "title": visible(title, LONGEST), "memory": memory, "busy": busy}
 
 
 def _parts(parts: list[RankPart], found: SideBySide, places: dict[int, int], texts: Texts) -> pl.DataFrame:

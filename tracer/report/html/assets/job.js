@@ -14,6 +14,16 @@ class Rows extends FlameChartPlugin {
 
 // Up and down go to the row above or below, at the same time, also of the next rank.
 class RanksChart extends Chart {
+  // The first step in view is selected first: the page begins with a later one.
+  start() {
+    const { engine, flames } = this;
+    const middle = engine.positionX + engine.getRealView() / 2;
+    const node = !this.selected && flames[0].flatTree.find((each) => each.source.start <= middle && each.end > middle);
+    if (!node) return super.start();
+    this.choose(flames[0], node);
+    return null;
+  }
+
   vertical(by) {
     const from = this.start();
     if (!from) return;
@@ -193,14 +203,17 @@ class Ranks {
 
   draw() {
     const shown = [];
-    this.flames = this.ranks.map(({ title, memory }, rank) => {
+    this.flames = this.ranks.map(({ title, memory, busy }, rank) => {
       const own = this.bars.filter((bar) => bar.rank === rank);
       const flame = new Rows({ data: own, colors: colours(), name: "rank" });
       flame.on("select", ({ node }) => node && this.select(node.source));
       shown.push([title, flame, own.reduce((most, bar) => Math.max(most, bar.level + 1), 1) * (BAR + 1) + 4]);
+      const of = " of rank " + this.ranks[rank].rank;
+      const each = (this.wall * 1e6) / busy.length;
+      if (busy.length) shown.push(["GPU" + of + " computes", new Curve(busy, each, this.wall, "kernel", (ns) => (percent(ns, each) || "0 %") + " of the time"), 26]);
       for (const [device, values] of Object.entries(memory)) {
         const most = values.reduce((found, value) => Math.max(found, value), 0);
-        shown.push(["memory of rank " + this.ranks[rank].rank + ", " + device + ": at most " + size(most), new Curve(values, most, this.wall, "copy", size), 26]);
+        shown.push(["memory" + of + ", " + device + ": at most " + size(most), new Curve(values, most, this.wall, "copy", size), 26]);
       }
       return flame;
     });

@@ -145,3 +145,18 @@ def test_the_gpu_computes_beside_the_kernels_in_which_it_waits(tmp_path: Path) -
     _, meta = unpacked(data[1])
     assert [round(sum(rank["busy"]) / NS) for rank in meta["ranks"]] == [10, 40]
     assert meta["ranks"][0]["memory"] == {}
+
+
+def test_ranks_of_a_host_whose_clock_is_not_known_are_named(tmp_path: Path) -> None:
+    for number in range(4):
+        Rank(number, 4, boot=f"host{number // 2}").calls().at(5).calls().write(tmp_path / "job")
+    assert list(picture(tmp_path / "job").offsets) == [0, 1]
+    page = render_job(load_job(tmp_path / "job"), "job")
+    assert "Ranks 2, 3 left out: how their clocks differ is not known." in page
+
+
+def test_a_job_with_nothing_to_draw_says_so(tmp_path: Path) -> None:
+    for number in range(2):
+        Rank(number, 2).computes().write(tmp_path / "job")
+    page = render_job(load_job(tmp_path / "job"), "job")
+    assert "These traces have no step, collective or message to draw." in page

@@ -26,22 +26,24 @@ _ONE = ["group", "number"]
 class SideBySide:
     """Ranks, in order, and what they did from begin_ns to end_ns on the one clock.
 
-    offsets     rank -> what is added to times of its trace
-    left_out    how many ranks, calls and receives more there are
-    all_steps   how many steps the job has; the picture has MOST_STEPS that follow each other
-    steps       rank, step, phase, start_ns, end_ns
-    meetings    a row for each collective: job.collectives.matched and why the last rank was late
-                (job.late_cause.CAUSE, its op as cause_op), if it is_late: by more than 20 us, and of many
-                one of the MOST_CAUSES latest. `last` is null if the calls are not matched; `missing` are
-                the ranks that had not reached it when they were dumped
-    calls       rank, meeting (its row), start_ns (when the rank came), wait_ns, end_ns
-    messages    rank (of the receiver) and the columns of job.messages.received
+    offsets         rank -> what is added to times of its trace
+    ..._left_out    how many ranks, calls and receives more there are
+    without_clock   the ranks that are not here, as their clock is not known
+    all_steps       how many steps the job has; the picture has MOST_STEPS that follow each other
+    steps           rank, step, phase, start_ns, end_ns
+    meetings        a row for each collective: job.collectives.matched and why the last rank was late
+                    (job.late_cause.CAUSE, its op as cause_op), if it is_late: by more than 20 us, and of
+                    many one of the MOST_CAUSES latest. `last` is null if the calls are not matched;
+                    `missing` are the ranks that had not reached it when they were dumped
+    calls           rank, meeting (its row), start_ns (when the rank came), wait_ns, end_ns
+    messages        rank (of the receiver) and the columns of job.messages.received
     """
 
     offsets: dict[int, int]
     begin_ns: int
     end_ns: int
     ranks_left_out: int
+    without_clock: list[int]
     calls_left_out: int
     all_steps: int
     steps: pl.DataFrame
@@ -51,7 +53,7 @@ class SideBySide:
 
 
 def side_by_side(parts: Sequence[RankTables], tables: Mapping[str, pl.DataFrame]) -> SideBySide:
-    """`parts` are of one job, `tables` its merged ones. Ranks whose clock is not known are left out."""
+    """`parts` are of one job, `tables` its merged ones."""
     known = tables["ranks"].drop_nulls(["rank", "offset_ns"])
     clocks = known.select("rank", "offset_ns")
     ranked = [part for part in parts if part.rank is not None]
@@ -84,7 +86,8 @@ def side_by_side(parts: Sequence[RankTables], tables: Mapping[str, pl.DataFrame]
         offsets={rank: offsets[rank] for rank in sorted(offsets)},
         begin_ns=begin,
         end_ns=end,
-        ranks_left_out=len(ranked) - len(offsets),
+        ranks_left_out=len(known) - len(offsets),
+        without_clock=sorted({part.rank or 0 for part in ranked} - set(known["rank"])),
         calls_left_out=len(calls) - len(few) + len(messages) - len(few_messages),
         all_steps=steps["step"].n_unique(),
         steps=shown.sort("rank", "start_ns"),

@@ -92,6 +92,11 @@ def packed_job(job: Job, found: SideBySide, tables: Tables) -> str:
 def _note(found: SideBySide) -> str:
     """What the picture leaves out, in sentences."""
     words = []
+    if found.begin_ns == found.end_ns:
+        words.append("These traces have no step, collective or message to draw.")
+    if found.without_clock:
+        who = ranks_in_words(found.without_clock, True)
+        words.append(f"{who} left out: how their clocks differ is not known.")
     if found.steps["step"].n_unique() < found.all_steps:
         numbers = found.steps["step"].sort().to_list()
         words.append(

@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from scale import chunks_of, multiply
 
@@ -62,40 +63,33 @@ class Cost:
 
 
 class Template:
-    """A trace that is copied for other ranks: all but one chunk of definitions stays as it is."""
+    """A trace that is copied for other ranks: only documents that say its rank change.
+
+    There are several: one at its begin, and one for each process group that it joins.
+    """
 
     def __init__(self, trace: Path) -> None:
         self._trace = trace
         with trace.open("rb") as file:
             data = file.read(_DEFINITIONS)
         self._header = fmt.unpack_file_header(data)
+        self._chunks = []
         offset = fmt.HEADER_BYTES
         for chunk in chunks_of(data):
             offset = data.index(fmt.pack_chunk(chunk.header, chunk.payload)[: fmt.CHUNK_HEADER.size], offset)
-            if chunk.header.stream == fmt.DEFINITIONS and self._rank_document(chunk.payload):
-                self._chunk, self._offset, self._size = chunk, offset, chunk.header.capacity
-                self._document = self._rank_document(chunk.payload)
-                return
-        raise SystemExit(f"{trace} says no rank")
+            if chunk.header.stream == fmt.DEFINITIONS and any(_rank_documents(chunk.payload)):
+                self._chunks.append((offset, chunk))
+        if not self._chunks:
+            raise SystemExit(f"{trace} says no rank")
 
     def write(self, output: Path, rank: int, ranks: int) -> None:
-        document = {
-            **self._document[2],
-            "rank": rank,
-            "ranks": ranks,
-            "host": f"node{rank // RANKS_A_HOST:03}",
-        }
-        start, size, _ = self._document
-        payload = self._chunk.payload
-        changed = fmt.pack_chunk(
-            self._chunk.header._replace(used=0, capacity=0),
-            payload[:start] + _definition(document) + payload[start + size :],
-        )
         began = self._header.start_ns + rank % 100 * LATER_NS
         with self._trace.open("rb") as source, output.open("wb") as out:
-            out.write(source.read(self._offset))
-            out.write(changed)
-            source.seek(self._size, os.SEEK_CUR)
+            for offset, chunk in self._chunks:
+                out.write(source.read(offset - source.tell()))
+                payload = _of_rank(chunk.payload, rank, ranks)
+                out.write(fmt.pack_chunk(chunk.header._replace(used=0, capacity=0), payload))
+                source.seek(chunk.header.capacity, os.SEEK_CUR)
             shutil.copyfileobj(source, out, 1 << 22)
             end = out.tell()
             out.seek(0)
@@ -104,23 +98,35 @@ class Template:
                 fmt.FILE_HEADER.pack(*self._header._replace(next_chunk=end, start_ns=began, last_ns=last))
             )
 
-    @staticmethod
-    def _rank_document(payload: bytes) -> tuple[int, int, dict[str, object]] | None:
-        """Where its record begins in a chunk, how long it is, and what it says."""
-        offset = 0
-        while offset + fmt.DEFINITION_HEAD.size <= len(payload):
-            size, kind, _, _ = fmt.DEFINITION_HEAD.unpack_from(payload, offset)
-            if kind == fmt.JSON:
-                body = payload[offset + fmt.DEFINITION_HEAD.size : offset + size]
-                (length,) = struct.unpack_from("<I", body)
-                if body[4 : 4 + length] == b"rank":
-                    (packed,) = struct.unpack_from("<I", body, 4 + length)
-                    return offset, size, json.loads(zlib.decompress(body[8 + length : 8 + length + packed]))
-            offset += size
-        return None
+
+def _of_rank(payload: bytes, rank: int, ranks: int) -> bytes:
+    """A chunk with this rank in its documents, and all ranks in the group of all."""
+    place = {"rank": rank, "ranks": ranks, "host": f"node{rank // RANKS_A_HOST:03}"}
+    parts, end = [], 0
+    for start, size, document in _rank_documents(payload):
+        groups = dict(document.get("groups", {}))
+        if "0" in groups:
+            groups["0"] = {**groups["0"], "ranks": list(range(ranks))}
+        parts += [payload[end:start], _definition({**document, **place, "groups": groups})]
+        end = start + size
+    return b"".join([*parts, payload[end:]])
 
 
-def _definition(document: dict[str, object]) -> bytes:
+def _rank_documents(payload: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Where each record of a rank begins in a chunk, how long it is, and what it says."""
+    offset = 0
+    while offset + fmt.DEFINITION_HEAD.size <= len(payload):
+        size, kind, _, _ = fmt.DEFINITION_HEAD.unpack_from(payload, offset)
+        if kind == fmt.JSON:
+            body = payload[offset + fmt.DEFINITION_HEAD.size : offset + size]
+            (length,) = struct.unpack_from("<I", body)
+            if body[4 : 4 + length] == b"rank":
+                (packed,) = struct.unpack_from("<I", body, 4 + length)
+                yield offset, size, json.loads(zlib.decompress(body[8 + length : 8 + length + packed]))
+        offset += size
+
+
+def _definition(document: dict[str, Any]) -> bytes:
     packed = zlib.compress(json.dumps(document).encode())
     body = struct.pack("<I", 4) + b"rank" + struct.pack("<I", len(packed)) + packed
     size = -(-(fmt.DEFINITION_HEAD.size + len(body)) // 8) * 8

@@ -128,9 +128,12 @@ def test_output_and_what_does_not_apply(recorded: Launcher) -> None:
     again = recorded.run(command)
     assert (again.status, again.out) == (2, "")
     html = recorded.run([str(recorded.tracer), "report", "job", "--html"])
-    assert html.status == 2
-    assert html.said == (
-        "tracer: job is a folder: only -o, --force, --rows and --json apply to the report of a job; "
+    assert (html.status, html.said) == (0, "tracer: wrote job.html\n")
+    assert "Ranks side by side</h2>" in (recorded.folder / "job.html").read_text()
+    part = recorded.run([str(recorded.tracer), "report", "job", "--section", "ops"])
+    assert part.status == 2
+    assert part.said == (
+        "tracer: job is a folder: only -o, --html, --force, --rows and --json apply to the report of a job; "
         "for the rest, give the trace of one rank\n"
     )
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -17,10 +18,14 @@ import pytest
 from rank_traces import write_rank
 from terminals import read_terminal
 
+from tracer.analysis.fleet.merge import merge
 from tracer.base.interpreter import ask, bare_helper, helper
+from tracer.fleet.gather import gather
+from tracer.fleet.parts import Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
-from tracer.fleet.work import Task
+from tracer.fleet.work import Part, Task
+from tracer.report.fleet_page import fleet_page
 
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; from tracer.cli.app import main; sys.argv[0] = 'tracer'; main()"
@@ -245,6 +250,24 @@ def test_a_process_that_dies_takes_one_trace_along(folder: Path) -> None:
     assert sorted(found, key=str) == sorted(
         [(Task, None), (Task, None), (Killed, killed), (Ended, ended)], key=str
     )
+
+
+def test_a_worker_that_dies_in_the_middle_is_named_and_its_trace_is_not_read(folder: Path) -> None:
+    class Dying(Processes):
+        def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, list[Part]]]:
+            return super().run(Killed(task.trace) if "rank1" in task.trace.path else task for task in tasks)
+
+    parts = Parts(folder / "fleet")
+    said: list[str] = []
+    found = gather(parts, find([str(folder / "job")]), Dying(2), say=said.append)
+    (path,) = found.errors
+    assert (Path(path).name, found.read) == ("rank1.trace", 2)
+    assert said == [f"{path}: {found.errors[path]}"]
+    page = fleet_page(merge(parts.all()))
+    assert "2 ranks of 1 job on 1 host, 1 trace not read" in page
+    listed = page.partition("## Not read\n\n")[2].split("\n\n")[0]
+    assert f"`{path}`: the process that read it was killed" in " ".join(listed.split())
+    assert "No trace here is of ranks 1, 3" in page
 
 
 class Killed(Task):

@@ -272,10 +272,10 @@ def test_what_ranks_wait_for_is_the_same_document(tmp_path: Path, dumped: float 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--json", "-o", "job.md"], "--json prints the tables of the job; remove -o"),
+        (["--json", "-o", "job.md"], "--json prints the tables of the job; remove --html and -o"),
         (
             ["--json", "--steady"],
-            "job is a folder: only -o, --force, --rows and --json apply to the report of a job; "
+            "job is a folder: only -o, --html, --force, --rows and --json apply to the report of a job; "
             "for the rest, give the trace of one rank",
         ),
         (["--json"], "job has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT"),
@@ -375,3 +375,18 @@ def test_collectives_name_the_dimension_of_a_mesh(tmp_path: Path) -> None:
     page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
     assert {row["group"] for row in table_of(page, "Collectives")} == {"`0`", "`mesh_tp pair`"}
     assert load_job(tmp_path / "job").parts[0].trace.process_groups["ranks"].to_list() == [[0, 1]] * 2
+
+
+def test_the_groups_of_a_dimension_are_one_row(tmp_path: Path) -> None:
+    """Of a mesh of 2 x 2 two pairs are of the dimension tp, and each of them calls line 3."""
+    for rank in range(4):
+        pair = f"pair{rank // 2}"
+        described = {"0": "default_pg", pair: "mesh_tp"}
+        of = Rank(rank, 4, ["0", pair], described=described)
+        for number in range(3):
+            of.at(10 * number + rank).calls().calls(pair, line=3)
+        of.write(tmp_path / "job")
+    page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+    rows = {row["group"]: row for row in table_of(page, "Collectives")}
+    assert set(rows) == {"`0`", "`mesh_tp` (2 groups)"}
+    assert (rows["`mesh_tp` (2 groups)"]["times"], rows["`mesh_tp` (2 groups)"]["ranks"]) == ("6", "2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import USAGE, chosen_trace, fail, progress
+from tracer.cli.common import USAGE, chosen_trace, fail, progress, say
 from tracer.cli.documents import print_json
 from tracer.cli.output import check_output, print_report, write_output
 
@@ -36,12 +36,12 @@ def rank_of_folder(folder: Path, rank: int | None) -> Path:
         fail(str(error), USAGE)
 
 
-def report_of_folder(folder: Path, output: Path | None, force: bool, rows: int | None, as_json: bool) -> None:
+def report_of_folder(
+    folder: Path, output: Path | None, force: bool, rows: int | None, as_json: bool, html: bool
+) -> None:
     """Write the report of the ranks in a folder."""
-    from tracer.report.job_page import job_page
-
     if output is not None:
-        check_output(output, force)
+        check_output(output, force, html=html)
     job = _loaded(folder)
     if as_json:
         from tracer.analysis.fleet.in_memory import merged_tables
@@ -50,11 +50,23 @@ def report_of_folder(folder: Path, output: Path | None, force: bool, rows: int |
 
         print_json(fleet_document(merged_tables(job, folder.absolute().name or "/"), rows or ROWS))
         return
-    text = job_page(job, folder.name or str(folder), rows)
+    text = _written(job, folder.name or str(folder), rows, html)
     if output is None:
         print_report(text)
     else:
         write_output(output, text)
+        if html:
+            say(f"wrote {output}")
+
+
+def _written(job: Job, name: str, rows: int | None, html: bool) -> str:
+    if html:
+        from tracer.report.html.job import render_job
+
+        return render_job(job, name, rows)
+    from tracer.report.job_page import job_page
+
+    return job_page(job, name, rows)
 
 
 def _loaded(folder: Path) -> Job:

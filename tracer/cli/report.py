@@ -95,7 +95,7 @@ def report(
     \f
     --html writes one file that opens offline: a flame graph by module, line, op or
     key, the timeline of a step, a roofline, and the tables. A click shows the chain
-    of a call down to the kernel.
+    of a call down to the kernel. Of a job it shows the ranks side by side.
 
     Kernels are ordered by what an improvement could gain, and compared with the
     device's figures, or with yours (--peak-bandwidth, --peak-flops).
@@ -106,6 +106,7 @@ def report(
       tracer report run.trace --steady
       tracer report run.trace --only kernels --peak-bandwidth 4300
       tracer report run.trace --json | jq '.paths[0].chain[]'
+      tracer report job/ --html
       tracer report job/ --json | jq '.late[0]'
     """
     if only and (op or steady):
@@ -116,22 +117,21 @@ def report(
     if steady and no_phases:
         fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
     if file is not None and file.is_dir():
-        chosen = html or only or section or op or steady or compiler or no_phases
+        chosen = only or section or op or steady or compiler or no_phases
         if chosen or peak_bandwidth or peak_flops:
             fail(
-                f"{file} is a folder: only -o, --force, --rows and --json apply to the report of a job; "
-                "for the rest, give the trace of one rank",
+                f"{file} is a folder: only -o, --html, --force, --rows and --json apply to the report of a "
+                "job; for the rest, give the trace of one rank",
                 USAGE,
             )
-        if as_json and output is not None:
-            fail("--json prints the tables of the job; remove -o", USAGE)
-        report_of_folder(file, output, force, rows, as_json)
+        if as_json and (html or output is not None):
+            fail("--json prints the tables of the job; remove --html and -o", USAGE)
+        html = _is_page(output, html)
+        report_of_folder(file, output or (_beside(file) if html else None), force, rows, as_json, html)
         return
     if as_json and (html or output is not None or only or section):
         fail("--json prints the hottest paths; remove --html, -o, --only and --section", USAGE)
-    html = html or (output is not None and output.suffix.lower() in HTML)
-    if html and output is not None and output.suffix.lower() not in HTML:
-        fail(f"{output}: --html writes HTML; give a file that ends in .html, or remove --html", USAGE)
+    html = _is_page(output, html)
     if output is not None:
         check_output(output, force, html=html)
     file = chosen_trace(file)
@@ -186,6 +186,15 @@ def _written(reading: Reading, html: bool, pictures: Pictures | None) -> str:
     return render(reading, pictures)
 
 
+def _is_page(output: Path | None, html: bool) -> bool:
+    """Whether an HTML page is written; ends the command if the output is another file."""
+    is_page = output is not None and output.suffix.lower() in HTML
+    if html and output is not None and not is_page:
+        fail(f"{output}: --html writes HTML; give a file that ends in .html, or remove --html", USAGE)
+    return html or is_page
+
+
 def _beside(file: Path) -> Path:
-    """`run.html` of `run.trace` and of `run.trace.xz`."""
+    """`run.html` of `run.trace` and of `run.trace.xz`, `job.html` of the folder `job`."""
+    file = file if file.name else file.absolute()
     return file.with_name(file.name.removesuffix(".xz").removesuffix(".trace") + ".html")

@@ -17,12 +17,16 @@ from tracer.report.job_tables import Tables
 
 def job_page(job: Job, name: str, rows: int | None = None) -> str:
     """Markdown that ends in a newline; `name` is the folder as the user gave it."""
-    hosts = sorted({part.host for part in job.parts})
-    head = f"# {prose(name)}: {len(job.parts)} of {job.ranks} ranks on {', '.join(map(prose, hosts))}"
     environment = job.parts[0].trace.environment
     of = f"torch {prose(environment.get('torch'))}, Python {prose(environment.get('python'))}"
     tables = job_tables(job, name, merged_tables(job, name))
-    return ranks_page(f"{head}\n\n{of}", tables, rows)
+    return ranks_page(f"# {prose(heading(job, name))}\n\n{of}", tables, rows)
+
+
+def heading(job: Job, name: str) -> str:
+    """`job: 2 of 2 ranks on vm`"""
+    hosts = sorted({part.host for part in job.parts})
+    return f"{name}: {len(job.parts)} of {job.ranks} ranks on {', '.join(hosts)}"
 
 
 def job_tables(job: Job, name: str, merged: Tables) -> Tables:

@@ -265,8 +265,10 @@ def line_cell(source: str | None, most: int | None = LINE) -> str:
     return code(name) if source is not None and ":" in source else name
 
 
-def _group(name: str, description: str | None) -> str:
-    """`0`, or with the dimension of a DeviceMesh `mesh_dp 3`: others have no description of their own."""
+def group_name(name: str, description: str | None, groups: int = 1) -> str:
+    """`0`, with the dimension of a DeviceMesh `mesh_dp 3`, or of several such groups `mesh_dp` (8 groups)."""
+    if groups > 1:
+        return f"{code(description or name)} ({count(groups, 'group')})"
     return code(f"{description} {name}" if (description or "").startswith("mesh_") else name)
 
 
@@ -325,10 +327,18 @@ def collectives_table(tables: Tables, most: int) -> str:
     if matched.is_empty():
         return ""
     unmatched = int(tables["ranks"]["calls_to_match"].sum()) - int(matched["ranks"].sum())
-    keys = ["job", "op", "source", "group", "bytes"]
+    described = tables["groups"].select("job", "group", "description").drop_nulls().sort("description")
+    of_mesh = described.filter(pl.col("description").str.starts_with("mesh_")).unique(
+        ["job", "group"], keep="first"
+    )
+    keys = ["job", "op", "source", "of", "bytes"]
     by = (
-        matched.group_by(keys)
+        matched.join(of_mesh, on=["job", "group"], how="left")
+        .with_columns(of=pl.coalesce("description", "group"))
+        .group_by(keys)
         .agg(
+            pl.col("group", "description").first(),
+            groups=pl.col("group").n_unique(),
             times=pl.len(),
             ranks=pl.col("ranks").max(),
             wait_ns=pl.col("wait_ns").median().cast(pl.Int64),
@@ -337,14 +347,10 @@ def collectives_table(tables: Tables, most: int) -> str:
         )
         .sort("total_ns", *keys, descending=[True, *[False] * len(keys)])
     )
-    known = tables["groups"].select("job", "group", "description").drop_nulls().unique()
-    described = {
-        (job, group): description for job, group, description in known.sort("description").iter_rows()
-    }
     columns: Columns = {
         "op": lambda row: code(row["op"]),
         "line": lambda row: line_cell(row["source"]),
-        "group": lambda row: _group(row["group"], described.get((row["job"], row["group"]))),
+        "group": lambda row: group_name(row["group"], row["description"], row["groups"]),
         "ranks:": number_of("ranks"),
         "times:": number_of("times"),
         "bytes:": lambda row: "" if row["bytes"] is None else size(row["bytes"]),

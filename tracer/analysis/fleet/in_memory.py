@@ -14,6 +14,11 @@ from tracer.analysis.job import Job, RankPart
 
 def merged_tables(job: Job, name: str) -> dict[str, pl.DataFrame]:
     """As analysis.fleet.merge has them; `name` is that of the job."""
+    return merge(parts_in_memory(job, name))
+
+
+def parts_in_memory(job: Job, name: str) -> list[InMemory]:
+    """The partial tables of each trace, in the order of analysis.fleet.merge."""
 
     def part_of(part: RankPart) -> InMemory:
         path = part.trace.path
@@ -26,7 +31,7 @@ def merged_tables(job: Job, name: str) -> dict[str, pl.DataFrame]:
         InMemory(name, UNKNOWN, None, unread_tables(_named(path), why)) for path, why in job.unread.items()
     ]
     order = [(of.rank is None, of.rank or 0, of.host, of.tables["ranks"]["trace"][0]) for of in parts]
-    return merge([parts[place] for place in sorted(range(len(parts)), key=order.__getitem__)])
+    return [parts[place] for place in sorted(range(len(parts)), key=order.__getitem__)]
 
 
 def _named(path: str) -> str:

@@ -151,9 +151,27 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
 
 
 def _messages(ranked: list[RankTables], numbered: Numbered, clocks: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """`messages` and `stages`: those of a rank and its peers are in memory at a time."""
-    of_rank = {part.rank or 0: part for part in ranked}
+    """`messages` and `stages`."""
     messages, stages = [pl.DataFrame(schema=MESSAGES)], [pl.DataFrame(schema=STAGES)]
+    for part, calls, found in messages_of(ranked, numbered.as_written, clocks):
+        rank = part.rank or 0
+        messages.append(by_lines(rank, found))
+        stages.append(stage(rank, calls, found, part.table("steps")))
+    order = ["total_ns", "receiver", "sender", "received_at", "sent_at", "bytes"]
+    return {
+        "messages": pl.concat(messages).sort(order, descending=[True, *[False] * 5]),
+        "stages": pl.concat(stages),
+    }
+
+
+def messages_of(
+    ranked: Sequence[RankTables], as_written: bool, clocks: pl.DataFrame
+) -> Iterator[tuple[RankTables, pl.DataFrame, pl.DataFrame]]:
+    """Each rank that sends or receives, its calls, and what it received: see job.messages.
+
+    Those of a rank and its peers are in memory at a time. `as_written`: see Numbered.
+    """
+    of_rank = {part.rank or 0: part for part in ranked}
     for part in ranked:
         calls = part.table("messages")
         if calls.is_empty():
@@ -164,16 +182,9 @@ def _messages(ranked: list[RankTables], numbered: Numbered, clocks: pl.DataFrame
         sends = (
             of_rank[peer].table("messages").with_columns(rank=pl.lit(peer, pl.Int64))
             for peer in peers
-            if numbered.as_written
+            if as_written
         )
-        found = received(rank, calls, sends, clocks)
-        messages.append(by_lines(rank, found))
-        stages.append(stage(rank, calls, found, part.table("steps")))
-    order = ["total_ns", "receiver", "sender", "received_at", "sent_at", "bytes"]
-    return {
-        "messages": pl.concat(messages).sort(order, descending=[True, *[False] * 5]),
-        "stages": pl.concat(stages),
-    }
+        yield part, calls, received(rank, calls, sends, clocks)
 
 
 def _extent(parts: list[RankTables]) -> tuple[int, int]:

@@ -60,6 +60,20 @@ def late_ranks(
     return pl.DataFrame(found, LATE, orient="row").sort("total_ns", "rank", descending=[True, False])
 
 
+def causes_of_each(
+    late: pl.DataFrame, collectives: pl.DataFrame, lines: Iterable[pl.DataFrame], clocks: pl.DataFrame
+) -> pl.DataFrame:
+    """group, number and CAUSE of each of the collectives `late`: as `late_ranks`, but each for itself."""
+    keys = ("group", "number")
+    taken = _taken(late, collectives, lines, clocks, keys).partition_by(keys, as_dict=True)
+    rows = late.select(*keys, rank="last", total_ns="late_ns", others=pl.col("ranks") - 1)
+    found = [
+        {name: row[name] for name in keys} | asdict(_cause(taken.get((row["group"], row["number"])), row))
+        for row in rows.iter_rows(named=True)
+    ]
+    return pl.DataFrame(found, {"group": pl.String, "number": pl.Int64, **CAUSE}, orient="row")
+
+
 def _cause(taken: pl.DataFrame | None, row: dict[str, int]) -> Cause:
     if taken is None:
         return Cause()
@@ -68,9 +82,13 @@ def _cause(taken: pl.DataFrame | None, row: dict[str, int]) -> Cause:
 
 
 def _taken(
-    late: pl.DataFrame, collectives: pl.DataFrame, lines: Iterable[pl.DataFrame], clocks: pl.DataFrame
+    late: pl.DataFrame,
+    collectives: pl.DataFrame,
+    lines: Iterable[pl.DataFrame],
+    clocks: pl.DataFrame,
+    each: tuple[str, ...] = (),
 ) -> pl.DataFrame:
-    """What each rank did before the collectives in which `last` was late: _KEYS, text and SUMS.
+    """What each rank did before the collectives in which `last` was late: `each`, _KEYS, text and SUMS.
 
     Without the waits that are certain: behind a call that blocks, a gap begins with the wait until the last
     rank has come.
@@ -78,6 +96,7 @@ def _taken(
     of_late = late.select("group", "number", "last")
     came = collectives.select(behind_group="group", behind_number="number", came_ns="came_ns")
     waited = (pl.col("came_ns") - pl.col("offset_ns") - pl.col("start_ns")).clip(0, pl.col("total_ns"))
+    keys = [*each, *_KEYS]
     found = [pl.DataFrame(schema={"rank": pl.Int64, "last": pl.Int64, **LINES, "taken_ns": pl.Int64})]
     for of_rank in lines:
         rows = (
@@ -86,5 +105,5 @@ def _taken(
             .join(clocks.select("rank", "offset_ns"), on="rank", how="left")
             .with_columns(taken_ns=pl.col("total_ns") - waited.fill_null(0))
         )
-        found.append(rows.group_by(_KEYS).agg(pl.col("text").max(), pl.col(SUMS).sum()))
-    return pl.concat(found, how="diagonal").select(*_KEYS, "text", *SUMS)
+        found.append(rows.group_by(keys).agg(pl.col("text").max(), pl.col(SUMS).sum()))
+    return pl.concat(found, how="diagonal").select(*keys, "text", *SUMS)

@@ -169,8 +169,8 @@ def received(
     """What a rank received and waited for: a row for each receive that has its send.
 
     `calls` are CALLS of the rank, `sends` those of other ranks, each with their `rank`. sender, received_at,
-    sent_at, bytes, step, steady, on_gpu, and on the one clock begin_ns and end_ns of the wait: from the
-    receive (its kernel, if it has one) to the send, but not beyond what the rank did next.
+    sent_at, bytes, step, steady, on_gpu, and on the one clock sent_ns, begin_ns and end_ns of the wait: from
+    the receive (its kernel, if it has one) to the send, but not beyond what the rank did next.
     """
     offset = dict(clocks.select("rank", "offset_ns").iter_rows())
     found = pl.concat(
@@ -200,7 +200,7 @@ def received(
         .with_columns(end_ns=pl.max_horizontal("begin_ns", pl.min_horizontal("sent_ns", "until_ns")))
         .drop_nulls(["begin_ns", "sent_ns"])
         .select(
-            *("step", "steady", "bytes", "on_gpu", "sent_at", "begin_ns", "end_ns"),
+            *("step", "steady", "bytes", "on_gpu", "sent_at", "sent_ns", "begin_ns", "end_ns"),
             *(pl.col(f"did_{name}").alias(name) for name in _DID),
             did_ns="sender_did_ns",
             sender="peer",

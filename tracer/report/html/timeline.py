@@ -158,7 +158,7 @@ class _Measured:
             "waits": _longest(waited, begin),
             "busy": busy.tolist() if busy.any() else [],
             "memory": {
-                visible(device, 200): _highest(changes, edges)
+                visible(device, 200): highest(changes, edges)
                 for (number, device), changes in self._memory.items()
                 if number == process
             },
@@ -178,7 +178,7 @@ def _longest(pieces: pl.DataFrame, begin: int) -> list[tuple[str, int, int]]:
     ]
 
 
-def _highest(changes: pl.DataFrame, edges: NDArray[np.int64]) -> list[int]:
+def highest(changes: pl.DataFrame, edges: NDArray[np.int64]) -> list[int]:
     """The most bytes in each bucket: after a change in it, or before the first one."""
     times, given = changes["time_ns"].to_numpy(), np.append(0, changes["bytes"].to_numpy())
     first, last = (np.searchsorted(times, at, "left") for at in (edges[:-1], edges[1:]))

@@ -30,6 +30,18 @@ function zoomButtons(prefix, chart) {
   document.getElementById(prefix + "-reset").addEventListener("click", () => chart().reset());
 }
 
+// What the colours of the types `drawn` mean.
+function legend(id, texts, drawn) {
+  const shown = Object.entries(texts).filter(([type]) => drawn.has(type));
+  document.getElementById(id).replaceChildren(...shown.map(([type, text]) => {
+    const item = element("span", "", text);
+    const swatch = element("span", "swatch");
+    swatch.style.background = "var(--" + type + ")";
+    item.prepend(swatch);
+    return item;
+  }));
+}
+
 // Marks the link to the section that one is in.
 function followSections() {
   const nav = document.querySelector("nav");

@@ -154,7 +154,7 @@ class BothFlames {
     const plugins = [new TimeGridPlugin(), ...this.flames.flatMap((flame, side) => [titles[side], flame])];
     this.chart = new Chart(document.getElementById("icicle"), plugins, height, " ms", (bar) => this.tip(bar), (bar) => this.say(bar));
     this.chart.stack(this.heights, 2);
-    this.legend();
+    legend("legend", WORDS, this.drawn.types);
   }
 
   resize() {
@@ -172,17 +172,6 @@ class BothFlames {
     const sign = change === "same" ? "" : WORDS[change].slice(0, 2);
     const [name, more, short] = this.tree.say(place);
     return [sign + name, more, short && sign + short];
-  }
-
-  legend() {
-    const shown = Object.keys(WORDS).filter((type) => this.drawn.types.has(type));
-    document.getElementById("legend").replaceChildren(...shown.map((type) => {
-      const item = element("span", "", WORDS[type]);
-      const swatch = element("span", "swatch");
-      swatch.style.background = "var(--" + type + ")";
-      item.prepend(swatch);
-      return item;
-    }));
   }
 
   search(query) {

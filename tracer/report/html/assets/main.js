@@ -2,7 +2,6 @@
 const MOST_FIRST = 3;
 
 const OF_KINDS = { module: "module or key", group: "line", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy" };
-const OF_PHASES = { forward: "forward", backward: "backward", optimizer: "optimizer", data: "data", communication: "communication", compile: "compiling", waiting: "waiting for GPU", group: "several phases, or none" };
 
 // What the colours mean, below each picture.
 function legends(calls, timeline) {
@@ -13,17 +12,6 @@ function legends(calls, timeline) {
   const texts = calls.byPhase ? OF_PHASES : OF_KINDS;
   legend("legend", { ...texts, outside: OUTSIDE }, drawn);
   legend("timeline-legend", { ...texts, range: "range" }, drawn);
-}
-
-function legend(id, texts, drawn) {
-  const shown = Object.entries(texts).filter(([type]) => drawn.has(type));
-  document.getElementById(id).replaceChildren(...shown.map(([type, text]) => {
-    const item = element("span", "", text);
-    const swatch = element("span", "swatch");
-    swatch.style.background = "var(--" + type + ")";
-    item.prepend(swatch);
-    return item;
-  }));
 }
 
 // The first rows of a table, where a reader looks first; they lead where the rows lead.

@@ -14,7 +14,8 @@ function valueOf(text) {
 }
 
 class Table {
-  constructor(table, open, timeline) {
+  // `leads(names)`: whether a row with these names leads anywhere.
+  constructor(table, open, timeline, leads = () => true) {
     this.open = open;
     this.timeline = timeline;
     this.body = table.tBodies[0];
@@ -27,7 +28,7 @@ class Table {
     this.heads.forEach((head, column) => this.titles[column] && this.button(head, column));
     this.section = table.closest(".part").id;
     this.inSteps = this.section === "steps";
-    this.leads = this.rows.filter((row) => this.inSteps || row.querySelector("code"));
+    this.leads = this.rows.filter((row) => this.inSteps || (row.querySelector("code") && leads(this.names(row))));
     for (const row of this.leads) this.lead(row);
     if (this.rows.length > MOST_ROWS) table.after(this.rest());
     this.place();
@@ -96,8 +97,12 @@ class Table {
     const cells = [...row.cells].map((cell) => cell.textContent);
     if (this.inSteps) return this.showStep(cells[this.titles.indexOf("step")]);
     const facts = cells.map((text, column) => [this.titles[column], text]).filter(([, text], column) => text && this.right[column]);
+    this.open(facts, this.names(row), from);
+  }
+
+  names(row) {
     const names = [...row.querySelectorAll("code")].map((code) => code.textContent);
-    this.open(facts, names.flatMap((text) => [text, ...text.split(" -> ")]), from);
+    return names.flatMap((text) => [text, ...text.split(" -> ")]);
   }
 
   showStep(name) {

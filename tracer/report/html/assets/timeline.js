@@ -1,49 +1,4 @@
 // The timeline of a step: a track for each thread and each stream of the GPU.
-const MOST_ARROWS = 400;
-
-// Arrows from the call that launched to the work of the GPU; flame-chart-js has none.
-class Arrows extends UIPlugin {
-  constructor(timeline) {
-    super("arrows");
-    this.height = 0;
-    this.timeline = timeline;
-  }
-
-  postRender() {
-    const { timeline } = this;
-    const parent = this.renderEngine.parent;
-    const chosen = timeline.related();
-    const from = parent.positionX;
-    const to = from + parent.getRealView();
-    const inView = timeline.launches.filter((event) => timeline.inView(event, from, to));
-    const { ctx } = parent;
-    ctx.save();
-    for (const event of inView) {
-      const strong = chosen && chosen.has(event);
-      if (!strong && (chosen || inView.length > MOST_ARROWS)) continue;
-      this.arrow(ctx, timeline.point(timeline.parent[event], "start"), timeline.point(event, "end"), strong);
-    }
-    ctx.restore();
-  }
-
-  arrow(ctx, from, to, strong) {
-    if (!from || !to) return;
-    ctx.strokeStyle = ctx.fillStyle = strong ? colour("match") : colour("quiet");
-    ctx.globalAlpha = strong ? 1 : 0.45;
-    ctx.lineWidth = strong ? 2 : 1;
-    const bend = (to.y - from.y) / 2;
-    ctx.beginPath();
-    ctx.moveTo(from.x, from.y);
-    ctx.bezierCurveTo(from.x, from.y + bend, to.x, to.y - bend, to.x, to.y);
-    ctx.stroke();
-    ctx.beginPath();
-    ctx.moveTo(to.x, to.y);
-    ctx.lineTo(to.x - 3.5, to.y - 6);
-    ctx.lineTo(to.x + 3.5, to.y - 6);
-    ctx.fill();
-  }
-}
-
 class Timeline {
   constructor({ columns, meta }, calls, onSelect) {
     Object.assign(this, columns);

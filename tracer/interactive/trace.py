@@ -69,7 +69,9 @@ class Trace(reader.Trace):
             if value not in known:
                 raise ValueError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
         table = flat_tables.ranked(flat_tables.flat_table(self, by=by), sort)
-        lines = [plain(line) for line in flat_lines(table, by, limit=limit, sources=SourceLines.of(self))]
+        whole_ns, sources = flat_tables.whole_ns(self), SourceLines.of(self)
+        shown = flat_lines(table, by, sort=sort, whole_ns=whole_ns, limit=limit, sources=sources)
+        lines = [plain(line) for line in shown]
         if limit and len(table) > limit:
             lines.append(f"Shown: {limit:,} of {len(table):,} rows. More: limit=0.")
         return Table.of(table, "\n".join(lines))

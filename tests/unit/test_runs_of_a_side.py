@@ -153,6 +153,14 @@ def test_an_edited_line_is_named_with_its_time(runs: int) -> None:
     assert re.fullmatch(r"new and vanished rows add up to \+7\d\d\.\d us", said[-1])
 
 
+def test_a_line_of_one_side_is_decided_by_no_rule() -> None:
+    more = [*SCRIPT, ("total = output.sum()", "aten::sum", 300 * US)]
+    words = rule_of(compared([run(seed=1)], [run(more, seed=2)]))
+    assert re.search(r"(^| )new: train\.py:7 \(\d{3}\.\d us\)", words)
+    assert "by that rule: train.py:7" not in words
+    assert re.search(r"(^| )vanished: train\.py:7 \(", rule_of(compared([run(more, seed=2)], [run(seed=1)])))
+
+
 def test_of_a_step_that_did_not_change_nothing_is_added_up() -> None:
     """A new op beside "no change" was a change that was "decided"."""
     new = edited(TANH, "hidden = F.gelu(hidden)", "aten::gelu", 121 * US)

@@ -215,6 +215,8 @@ def test_with_one_run_a_side_that_is_said_and_how_to_be_sure() -> None:
     assert words.endswith("to be sure: tracer diff --before A B --after C D")
     few = SCRIPT[:1]
     assert "too few unchanged lines" in rule_of(compared([run(few, outside=0)], [run(few, outside=0)]))
+    alone = rule_of(compared([run(few)], [run(slower(few[0][0], 3, few))]))
+    assert "slower by the 95 % intervals of the steps alone: train.py:1 (" in alone
     uneven = rule_of(compared([run(seed=1)], [run(seed=2), run(seed=3)]))
     assert "one side has one run, which says nothing" in uneven
 

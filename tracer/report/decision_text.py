@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 OUTSIDE = "outside ops"
 SEVERAL = "tracer diff --before A B --after C D"
 _MOST_NAMED = 3
-_SAID = {
-    SLOWER: f"{SLOWER} by that rule",
-    FASTER: f"{FASTER} by that rule",
-    "new": "new",
-    "vanished": "vanished",
-}
+_NEW, _VANISHED = "new", "vanished"
 _LEAST_SHARE = 0.01
 """Of a step: smaller changes are in the table only"""
 
@@ -108,17 +103,19 @@ def _beyond(found: Difference) -> Iterator[str]:
     rows = sorted(
         (row for row in rows if abs(row[1].change_ns) > least), key=lambda row: -abs(row[1].change_ns)
     )
-    for verdict, said in _SAID.items():
+    rule = "that rule" if found.several or found.pace else "the 95 % intervals of the steps alone"
+    for verdict in (SLOWER, FASTER, _NEW, _VANISHED):
         named = [f"{name} ({_moved(times)})" for name, times in rows if _verdict(times) == verdict]
         if named:
             more = len(named) - _MOST_NAMED
             also = f" and {count(more, 'more row')}" if more > 0 else ""
-            yield f"{said}: {', '.join(named[:_MOST_NAMED])}{also}"
+            by = f" by {rule}" if verdict in (SLOWER, FASTER) else ""
+            yield f"{verdict}{by}: {', '.join(named[:_MOST_NAMED])}{also}"
 
 
 def _verdict(times: Times) -> str:
     """A row of one side has no interval, so no rule decides it."""
-    return times.verdict if times.before and times.after else "new" if times.after else "vanished"
+    return times.verdict if times.before and times.after else _NEW if times.after else _VANISHED
 
 
 def _named(line: str, backward: bool) -> str:

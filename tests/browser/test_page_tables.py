@@ -114,3 +114,21 @@ def test_ticks_are_round_and_at_equal_distances(opened, resnet: Path) -> None:
     places = sorted(found.values())
     distances = [after - before for before, after in pairwise(places)]
     assert max(distances) - min(distances) < 1
+
+
+def test_on_a_narrow_screen_every_cell_has_the_title_of_its_column(opened, resnet: Path) -> None:
+    """A step, or the number of a path, was a bare number on a line of its own."""
+    page = opened(resnet, 400)
+    bare = """() => [...document.querySelectorAll(".part td:not(:empty)")].filter((cell) => cell.offsetParent)
+      .filter((cell) => { const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex].textContent;
+        return head && getComputedStyle(cell, "::before").content !== JSON.stringify(head + " "); })
+      .map((cell) => cell.textContent)"""
+    assert page.evaluate(bare) == []
+
+
+def test_an_arrow_is_never_broken(opened, resnet: Path) -> None:
+    page = opened(resnet, 400)
+    broken = """() => [...document.querySelectorAll(".part .arrow")]
+      .filter((arrow) => arrow.getClientRects().length > 1).length"""
+    assert page.locator(".part .arrow").count() > 20
+    assert page.evaluate(broken) == 0

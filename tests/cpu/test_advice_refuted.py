@@ -90,6 +90,14 @@ for _ in range(8):
         dual.unpack_dual(model(dual.make_dual(torch.rand(4, 32), torch.rand(4, 32)))).tangent
     tracer.step()
 """
+NO_GRAD = """
+import torch
+from torch import nn
+model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(8)])
+with torch.no_grad():
+    for batch in torch.randn(40, 16, 64):
+        model(batch)
+"""
 CAST = """
 import numpy
 import torch
@@ -124,7 +132,9 @@ def wanted_words(do: str) -> set[str]:
     return {word for word in ("fused=True", "foreach=True") if word in do}
 
 
-@pytest.mark.parametrize(("text", "rule"), [(DUAL, "inference"), (CAST, "wide-numbers")])
+@pytest.mark.parametrize(
+    ("text", "rule"), [(DUAL, "inference"), (NO_GRAD, "inference"), (CAST, "wide-numbers")]
+)
 def test_what_is_needed_is_no_waste(tmp_path: Path, text: str, rule: str) -> None:
-    """Forward-mode gradients; a cast that makes numbers of a file float32."""
+    """Forward-mode gradients; weights under no_grad; a cast that makes numbers of a file float32."""
     assert rule not in rules(advised(tmp_path, "import tracer\n" + text))

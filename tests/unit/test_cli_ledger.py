@@ -152,6 +152,16 @@ def test_a_trace_without_steps(trace: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
+def test_what_a_step_is_if_the_program_marked_none(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step may be a call of one of many layers, and the reader took it for a turn of the loop."""
+    made = test_ledger.trace(test_ledger.training(), certificate={})
+    made.steps = made.steps.with_columns(module=pl.lit("Layer"))
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: made)
+    said = "tracer: a step is a call of Layer, and what runs until the next one: nothing else marked a step\n"
+    assert ledger().stderr == said
+    assert CliRunner().invoke(app, ["advise", "run.trace"]).stderr.startswith(said)
+
+
 def test_several_processes(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = test_ledger.trace(test_ledger.training(), certificate={})
     other = made.steps.with_columns(process=pl.lit(1, pl.UInt32), step=pl.lit(5, pl.Int64))

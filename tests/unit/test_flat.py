@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from examples import examples
-from tracer.analysis.flat import RunningFlat, flat_table, ranked
+from tracer.analysis.flat import RunningFlat, flat_table, ranked, whole_ns
 from tracer.cli.top import _included
 from tracer.report.flat import flat_lines
 from tracer.report.reading import Reading
@@ -81,6 +81,7 @@ def test_only_chosen_hops_count_and_only_they_hide_others() -> None:
     inner = (hops["key"] == "CPU").to_numpy() & (hops["op"] == "aten::mm").to_numpy()
     table = flat_table(trace, inner, "op")
     assert rows(table, "op", "calls", "hops", "total_ns", "self_ns") == [("aten::mm", 0, 2, 4000, 2000)]
+    assert whole_ns(trace, inner) == 4000
 
 
 def test_sorting() -> None:
@@ -117,7 +118,7 @@ def test_lines_fit_a_terminal_of_80_columns() -> None:
     table = ranked(flat_table(builder.trace()))
     lines = [plain(line) for line in flat_lines(table, "hop", width=80)]
     assert max(map(len, lines)) <= 80
-    assert lines[0].split()[:6] == ["total", "self", "share", "median", "calls", "hops"]
+    assert lines[0].split()[:7] == ["total", "self", "of", "self", "median", "calls", "hops"]
     assert "12,345" in lines[1]
     assert lines[2].startswith("    aten::_native_batch_norm_legit_functional [AutogradCPU] ...")
     assert lines[3].endswith("aten::mm [CPU] mm_CPU")
@@ -125,10 +126,29 @@ def test_lines_fit_a_terminal_of_80_columns() -> None:
     assert whole[1].endswith("a_very_long_name_of_a_kernel" * 3)
 
 
+@pytest.mark.parametrize(
+    ("sort", "share"),
+    [
+        ("self", "of self 57.1 %"),
+        ("total", "of total 85.7 %"),
+        ("calls", "of calls 60.0 %"),
+        ("hops", "of hops 57.1 %"),
+        ("median", "of self 57.1 %"),
+    ],
+)
+def test_the_share_is_of_the_column_that_sorts(sort: str, share: str) -> None:
+    """Rows that total time sorted had the share of their self time."""
+    trace = small_trace().trace()
+    table = ranked(flat_table(trace, by="op"), sort)
+    lines = flat_lines(table, "op", sort=sort, whole_ns=whole_ns(trace), limit=1)
+    titles, row = [plain(line).split() for line in lines]
+    assert " ".join([*titles[2:4], *row[4:6]]) == share
+
+
 def test_by_kernel_function_there_are_hops_and_no_calls() -> None:
     table = ranked(flat_table(small_trace().trace(), by="kernel"), "hops")
-    lines = [plain(line).split() for line in flat_lines(table, "kernel")]
-    assert lines[0] == ["total", "self", "share", "median", "hops", "kernel", "function"]
+    lines = [plain(line).split() for line in flat_lines(table, "kernel", sort="hops")]
+    assert lines[0] == ["total", "self", "of", "hops", "median", "hops", "kernel", "function"]
     assert [line[-2:] for line in lines[1:]] == [
         ["3", "empty_CPU"],
         ["2", "mm_AutogradCPU"],
@@ -146,7 +166,7 @@ def test_command_on_a_recording_from_a_gpu() -> None:
     result = tracer("top", str(PATH), "--by", "op", "--limit", "5")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["total", "self", "share", "median", "GPU", "calls", "hops", "op"]
+    assert lines[0].split() == ["total", "self", "of", "self", "median", "GPU", "calls", "hops", "op"]
     assert len(lines) == 7
     assert re.fullmatch(r"Shown: 5 of \d+ rows\. More: --limit 0\.", lines[-1])
     shares = [float(line.split(" %")[0].split()[-1]) for line in lines[1:6]]
@@ -227,7 +247,7 @@ def test_nothing_was_added() -> None:
     table = RunningFlat("hop").table()
     assert len(ranked(table)) == 0
     assert [plain(line) for line in flat_lines(table, "hop")] == [
-        "total  self  share  median  calls  hops  op [key] kernel function"
+        "total  self  of self  median  calls  hops  op [key] kernel function"
     ]
 
 

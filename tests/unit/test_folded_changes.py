@@ -102,6 +102,17 @@ def test_a_key_that_both_chains_have_explains_nothing_of_them() -> None:
     assert found[:2] == ["key AutogradCPU no longer in 1 kind of op calls", None]
 
 
+def test_ops_of_an_edited_line_that_did_not_change_are_one_entry() -> None:
+    """Each had a block of its own that said how the line was edited."""
+    edits = ["line x -> y"] * 3 + ["line x -> z"]
+    changes = [change(GELU, GELU, edit) for edit in edits] + [change(GELU, GELU, edits[0], "new")]
+    changes = [replace(one, cause=cause_of(one, [])) for one in changes]
+    found = [(first.what, len(others)) for first, others in folded(changes)]
+    assert found == [(("line x -> y",), 2), (("line x -> z",), 0), (("line x -> y", "new"), 0)]
+    text = explained(changes[0], changes[1:3], 10)
+    assert text.startswith("the same cause (the edited line) explains 2 more changes: ")
+
+
 def test_what_a_cause_explains_is_one_entry() -> None:
     grad = "requires_grad 0: True -> 0: False"
     changes = [change(GELU, GELU, grad, line=f"a.py:{n}") for n in range(8)]

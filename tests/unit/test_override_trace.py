@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 from synthetic import AUTOGRAD_CPU, CPU, REDISPATCH, TraceWriter
+from typer.testing import CliRunner
 
 from tracer.analysis import trees
+from tracer.cli.app import app
+from tracer.cli.explain import _joined
+from tracer.dispatch.report import Explanation, explain_lines
+from tracer.report.handed_over import with_handed_over
 from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.report.tree import plain, tree_lines
@@ -191,3 +196,22 @@ def test_damaged_documents_are_left_out(tmp_path: Path) -> None:
     lane.exit()
     trace = load(writer.write(tmp_path / "x.trace"))
     assert [one["name"] for one in trace.certificate["overrides"]] == ["mine"]
+
+
+def test_rows_of_an_override_say_how_many_calls_it_left_to_stock(tmp_path: Path) -> None:
+    """A reader of the tree took calls that stock computed for the override's."""
+    two = entry(ran=1, handed_over={"not float32": 1, "K = 0": 1})
+    everything = entry(ran=0, handed_over={"not float32": 1234})
+    for entries, said in (
+        ([two], "mine (handed 2 of its 3 calls over to stock)"),
+        ([two, entry(mode="force", ran=4)], "mine (handed 2 of its 7 calls over to stock)"),
+        ([everything], "mine (handed all its calls (1,234) over to stock)"),
+        ([entry()], "mine"),
+    ):
+        trace = recorded(tmp_path, *entries)
+        shown = with_handed_over(trace.hops, trace.certificate)
+        assert shown["override"].to_list() == [None, said, None, None]
+        found = CliRunner().invoke(app, ["tree", str(trace.path)])
+        assert f" override {said}\n" in found.stdout
+        explained = [text for _, text in explain_lines(_joined(Explanation("aten::mm"), trace))]
+        assert f"    override {said}" in explained

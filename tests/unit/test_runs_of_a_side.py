@@ -108,7 +108,7 @@ def test_if_all_lines_moved_by_one_factor_it_is_the_machine(factor: float, runs:
     assert rule_of(found).startswith(f"{which} {how} everywhere: ")
     assert ", so that is the machine, and no line of yours" in rule_of(found)
     assert ", the machine (" in verdict(found)
-    assert "rows that are decided add up to 0" in verdict(found)
+    assert "slower and faster rows add up to 0" in verdict(found)
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
@@ -116,7 +116,7 @@ def test_a_line_that_changed_is_named_and_no_other(runs: int) -> None:
     before = [run(seed=number) for number in range(runs)]
     found = compared(before, [run(slower(TANH, 4), seed=9 + number) for number in range(runs)])
     said = re.search(
-        r"the change is \+(.+?); rows that are decided add up to \+(.+?), (\d+) % of it", verdict(found)
+        r"the change is \+(.+?); slower and faster rows add up to \+(.+?), (\d+) % of it", verdict(found)
     )
     assert said
     assert 80 <= int(said[3]) <= 120
@@ -148,6 +148,27 @@ def test_an_edited_line_is_named_with_its_time(runs: int) -> None:
     assert {change.what for change in found.structural} == {("vanished",), ("new",)}
     assert found.step.verdict == "slower"
     assert "slower by that rule: train.py:3 (12" in rule_of(found)
+    said = verdict(found).split("; ")
+    assert re.match(r"slower and faster rows add up to (0|[+-]\d[.\d]* us)", said[-2]), "within chance"
+    assert re.fullmatch(r"new and vanished rows add up to \+7\d\d\.\d us", said[-1])
+
+
+def test_a_line_of_one_side_is_decided_by_no_rule() -> None:
+    more = [*SCRIPT, ("total = output.sum()", "aten::sum", 300 * US)]
+    words = rule_of(compared([run(seed=1)], [run(more, seed=2)]))
+    assert re.search(r"(^| )new: train\.py:7 \(\d{3}\.\d us\)", words)
+    assert "by that rule: train.py:7" not in words
+    assert re.search(r"(^| )vanished: train\.py:7 \(", rule_of(compared([run(more, seed=2)], [run(seed=1)])))
+
+
+def test_of_a_step_that_did_not_change_nothing_is_added_up() -> None:
+    """A new op beside "no change" was a change that was "decided"."""
+    new = edited(TANH, "hidden = F.gelu(hidden)", "aten::gelu", 121 * US)
+    found = compared([run(seed=1, noise=0.2)], [run(new, seed=2, noise=0.2)])
+    assert found.step.verdict == "no change"
+    assert ", no change (" in verdict(found)
+    assert "add up to" not in verdict(found)
+    assert "the change is" not in verdict(found)
 
 
 def test_interruptions_of_steps_are_the_machine() -> None:
@@ -194,6 +215,8 @@ def test_with_one_run_a_side_that_is_said_and_how_to_be_sure() -> None:
     assert words.endswith("to be sure: tracer diff --before A B --after C D")
     few = SCRIPT[:1]
     assert "too few unchanged lines" in rule_of(compared([run(few, outside=0)], [run(few, outside=0)]))
+    alone = rule_of(compared([run(few)], [run(slower(few[0][0], 3, few))]))
+    assert "slower by the 95 % intervals of the steps alone: train.py:1 (" in alone
     uneven = rule_of(compared([run(seed=1)], [run(seed=2), run(seed=3)]))
     assert "one side has one run, which says nothing" in uneven
 

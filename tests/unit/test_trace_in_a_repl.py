@@ -66,7 +66,7 @@ def test_steps_and_reports(trace: Trace) -> None:
 def test_a_flat_table_is_shown_as_top_shows_it(trace: Trace) -> None:
     table = trace.flat(by="source", limit=2)
     lines = repr(table).splitlines()
-    assert lines[0].split()[:3] == ["total", "self", "share"]
+    assert lines[0].split()[:4] == ["total", "self", "of", "self"]
     assert lines[-1] == f"Shown: 2 of {len(table)} rows. More: limit=0."
     assert table._repr_html_() == Text(str(table))._repr_html_()
     assert "shape: (1," in repr(table.head(1)), "what is made of it is polars' own"

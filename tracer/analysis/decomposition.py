@@ -18,8 +18,8 @@ UNKNOWN_OP = "an unknown op"
 class Decomposition:
     """The op calls of one operator.
 
-    keys: key, kernel, registered_at, rule, hops, raised (of them), median_ns; in the order in which a
-    call meets them.
+    keys: key, kernel, registered_at, rule, override, hops, raised (of them), median_ns; in the order in
+    which a call meets them.
     called: ops (list: the op calls that one call of the operator made itself, in order), calls (of the
     operator that made just these); most calls first. Calls that made none have an empty list.
     """
@@ -45,7 +45,7 @@ def decompose(hops: pl.DataFrame, op: str) -> Decomposition:
 
 
 def _keys(own: pl.DataFrame) -> pl.DataFrame:
-    by = ["key", "kernel", "registered_at", "rule"]
+    by = ["key", "kernel", "registered_at", "rule", "override"]
     return (
         own.with_columns(pl.col(by).cast(pl.String), depth=_depth_in_call(own))
         .group_by(by)

@@ -99,6 +99,14 @@ def _totals(counted: pl.DataFrame, by: str) -> pl.DataFrame:
     return table.with_columns(rest_ns=pl.col("total_ns") - pl.sum_horizontal(f"{part}_ns" for part in parts))
 
 
+def whole_ns(trace: Trace, chosen: np.ndarray | None = None) -> int:
+    """The time in the chosen hops: of those within another one no second time."""
+    hops = trace.hops
+    chosen = np.ones(len(hops), np.bool_) if chosen is None else chosen
+    outer = chosen & ~nested(np.zeros(len(hops), np.int64), parent_rows(hops), chosen)
+    return int((hops["end_ns"] - hops["start_ns"]).filter(pl.Series(outer)).sum())
+
+
 class RunningFlat:
     """The flat table of hops that come in batches; needs memory for the rows, not for the hops.
 

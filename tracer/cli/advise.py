@@ -17,6 +17,7 @@ from tracer.cli.common import (
     one_of,
     progress,
     say,
+    say_steps,
     writing,
 )
 from tracer.cli.documents import AsJson, print_json
@@ -69,6 +70,7 @@ def advise(
         return
     file = chosen_trace(file)
     with analysing(file, needs_all_ops=True) as trace:
+        say_steps(trace.steps)
         found = _found(trace, measure)
         from tracer.analysis.source_lines import SourceLines
         from tracer.report import advice_text as text

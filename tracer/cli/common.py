@@ -22,6 +22,8 @@ from tracer.cli.help import MORE
 from tracer.cli.pager import paged
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tracer.trace import Trace
 
 USAGE = 2
@@ -178,6 +180,14 @@ def reading(file: Path) -> Iterator[None]:
         fail(f"cannot read {file}: {error.strerror or error}", USAGE)
     except MemoryError:
         fail(too_large(file))
+
+
+def say_steps(steps: pl.DataFrame) -> None:
+    """On stderr: what a step is, if the program marked none."""
+    from tracer.report.step_tables import about_modules
+
+    if said := about_modules(steps):
+        say(f"{said[0].lower()}{said[1:]}: nothing else marked a step")
 
 
 def say_verdict(trace: Trace) -> None:

@@ -124,6 +124,13 @@ def compare(
       tracer compare mm
       tracer compare mm --override my_kernels.py:my_mm --quick
       tracer compare --override mm,cat train.py --epochs 1
+
+    \b
+    my_kernels.py:
+      @tracer.overrides.register("aten::mm", "CPU")
+      def my_mm(self, mat2):
+          if self.dtype != torch.float32:
+              raise tracer.overrides.HandOver("not float32")  # stock computes it
     \f
     Overrides compute every call that they can (mode force). Several overrides for
     one operator are compared one by one, with a summary. SCRIPT runs once more for

@@ -19,6 +19,7 @@ from tracer.cli.common import (
     progress,
     reading,
     say,
+    say_steps,
     writing,
 )
 from tracer.cli.completion import traces
@@ -129,6 +130,7 @@ def _compared(sides: Sides) -> tuple[Traces, Difference]:
         for file in files:
             with analysing(file) as trace:
                 side.append(trace)
+    say_steps(traces[0][0].steps)
     last = sides[1][-1]
     with progress(f"comparing with {last}"), reading(last):
         try:

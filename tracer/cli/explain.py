@@ -147,12 +147,17 @@ def _that_ran(explanations: list[Explanation]) -> list[Explanation]:
 def _joined(explanation: Explanation, trace: Trace) -> Explanation:
     from dataclasses import replace
 
+    import polars as pl
+
     from tracer.analysis.decomposition import decompose
     from tracer.dispatch.report import Traced
+    from tracer.report.handed_over import with_handed_over
 
+    found = decompose(trace.hops, explanation.op)
+    keys = with_handed_over(found.keys.with_columns(op=pl.lit(explanation.op)), trace.certificate).drop("op")
     recorded = str(trace.environment.get("torch", "unknown"))
     traced: Traced = Traced(
-        Path(trace.path).name, recorded, recorded == explanation.torch, decompose(trace.hops, explanation.op)
+        Path(trace.path).name, recorded, recorded == explanation.torch, replace(found, keys=keys)
     )
     return replace(explanation, traced=traced)
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, TraceFile, analysing, chosen_trace, exclusive, fail, say, writing
+from tracer.cli.common import (
+    USAGE,
+    TraceFile,
+    analysing,
+    chosen_trace,
+    exclusive,
+    fail,
+    say,
+    say_steps,
+    writing,
+)
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
 from tracer.cli.output import check_output, write_output
@@ -128,6 +138,7 @@ def _found(
     if process is None and len(processes) > 1:
         say(f"showing process {processes[0]} of {len(processes)}; others: --process N")
     mine = trace.steps.filter(pl.col("process") == (processes[0] if process is None else process))
+    say_steps(mine)
     chosen, number = median_step(mine)
     steady = None
     if wanted is None:

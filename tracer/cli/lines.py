@@ -62,13 +62,21 @@ def print_line(console: Console, line: Line) -> None:
     console.print(styled(line), soft_wrap=True)
 
 
-def print_table(table: pl.DataFrame, by: str, limit: int, sources: SourceLines) -> None:
+def print_table(
+    table: pl.DataFrame,
+    by: str,
+    sort: str,
+    limit: int,
+    sources: SourceLines,
+    whole_ns: int | None = None,
+) -> None:
     """A table of analysis.flat, cut to the width of a terminal."""
     from tracer.report.flat import flat_lines
     from tracer.report.text import count
 
     console, width = terminal()
-    for line in flat_lines(table, by, limit=limit, width=width, sources=sources):
+    lines = flat_lines(table, by, sort=sort, whole_ns=whole_ns, limit=limit, width=width, sources=sources)
+    for line in lines:
         print_line(console, line)
     if limit and len(table) > limit:
         print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")

@@ -52,7 +52,8 @@ def top(
 
     A row counts the hops that match: of an op at one key in one kernel function
     (--by hop), of an op, a key, a Python line, a module, a kernel function or a
-    range. Self times add up to the time in these hops.
+    range. Self times add up to the time in these hops. The share is of the column that
+    sorts the rows.
 
     \b
     Examples:
@@ -76,6 +77,7 @@ def top(
         if depth is not None:
             chosen = chosen & (trees.depths(trees.parent_rows(trace.hops)) < depth)
         table = flat.ranked(flat.flat_table(trace, chosen, by), sort)
+        whole_ns = flat.whole_ns(trace, chosen)
     if as_json:
         from tracer.report.documents import flat_document
 
@@ -84,7 +86,7 @@ def top(
     if step is None and (said := _included(trace)):
         say(said)
     with writing():
-        print_table(table, by, limit, SourceLines.of(trace))
+        print_table(table, by, sort, limit, SourceLines.of(trace), whole_ns)
     say_verdict(trace)
 
 

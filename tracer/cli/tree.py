@@ -170,10 +170,11 @@ def _show(
     trace: Trace, groups: pl.DataFrame, nodes: pl.DataFrame, limit: int, details: dict[int, str]
 ) -> None:
     from tracer.analysis.source_lines import SourceLines
+    from tracer.report.handed_over import with_handed_over
     from tracer.report.tree import fit, group_line, id_texts, stack_line, title_line, tree_lines
 
     (console, width), sources = terminal(), SourceLines.of(trace)
-    shown = nodes.head(limit) if limit else nodes
+    shown = with_handed_over(nodes.head(limit) if limit else nodes, trace.certificate)
     ids = id_texts(shown)
     heads = {row["group"]: row for row in groups.iter_rows(named=True)}
     several = groups.select("process", "thread").n_unique() > 1

@@ -235,7 +235,8 @@ class _Table:
         from tracer.analysis.source_lines import SourceLines
 
         sources = SourceLines(self._follower.folder)
-        print_table(ranked(self._counts.table(), self._sort), self._by, self._limit, sources)
+        table = ranked(self._counts.table(), self._sort)
+        print_table(table, self._by, self._sort, self._limit, sources)
 
     def _screen(self) -> RenderableType:
         from rich.text import Text
@@ -249,5 +250,5 @@ class _Table:
         from tracer.analysis.source_lines import SourceLines
 
         sources, width = SourceLines(self._follower.folder), self._console.width
-        lines = islice(flat_lines(table, self._by, limit=limit, width=width, sources=sources), room)
-        return Text("\n").join(styled(line) for line in lines)
+        lines = flat_lines(table, self._by, sort=self._sort, limit=limit, width=width, sources=sources)
+        return Text("\n").join(styled(line) for line in islice(lines, room))

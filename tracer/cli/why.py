@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
     from tracer.base.visible import visible
     from tracer.dispatch.attention import choice_lines
     from tracer.dispatch.operators import Operators
+    from tracer.report.handed_over import with_handed_over
     from tracer.report.why_lines import why_lines
 
     with analysing(file) as trace:
@@ -39,6 +40,8 @@ def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
         if as_json:
             print_json({**asdict(found), "attention": choice and asdict(choice)})
             return
+        override = with_handed_over(trace.hops[hop : hop + 1], trace.certificate)["override"][0]
+        found = replace(found, hop=found.hop | {"override": override})
         number = found.hop["inputs"]
         shapes = signature_texts(trace.signatures, [number]).get(number, "")
         sources = SourceLines.of(trace)

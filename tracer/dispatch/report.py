@@ -126,7 +126,9 @@ def _of_the_program(entries: Sequence[Entry], explanation: Explanation) -> Itera
     for row in traced.decomposition.keys.iter_rows(named=True):
         place = registration(row["registered_at"] or "")
         if row["key"] in places and place not in ("", places[row["key"]]):
-            line = f"in {traced.file}: {row['key']}  {row['kernel'] or '?'}  {place}  ran {row['hops']:,} x"
+            override = f", override {row['override']}" if row["override"] else ""
+            ran = f"ran {row['hops']:,} x{override}"
+            line = f"in {traced.file}: {row['key']}  {row['kernel'] or '?'}  {place}  {ran}"
             yield from _wrapped(line, "    ", "      ")
 
 
@@ -237,6 +239,8 @@ def _runs(keys: pl.DataFrame) -> Iterator[str]:
         parts = [part for part in (row["kernel"], registration(row["registered_at"] or "")) if part]
         line = "    " + "  ".join(parts)
         yield from [line] if len(line) <= _WIDTH else [f"    {part}" for part in parts]
+        if row["override"]:
+            yield from _wrapped(f"override {row['override']}", "    ", "      ")
 
 
 def _sequences(called: pl.DataFrame, calls_in_all: int) -> Iterator[str]:

@@ -17,6 +17,7 @@ from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import step_times
 from tracer.interactive.shown import Markdown, Page, Table, Text
 from tracer.report.flat import flat_lines
+from tracer.report.handed_over import with_handed_over
 from tracer.report.tree import group_line, plain, title_line, tree_lines
 
 _SHOWN = 8
@@ -42,7 +43,7 @@ class Trace(reader.Trace):
             source=trees.own_or_forward_line(), range=ranges.headings(shown, self.ranges)
         )
         groups, nodes = trees.fold(trees.Forest.of(shown), trees.OF_A_GROUP)
-        cut = nodes.head(limit) if limit else nodes
+        cut = with_handed_over(nodes.head(limit) if limit else nodes, self.certificate)
         heads = {row["group"]: row for row in groups.iter_rows(named=True)}
         sources = SourceLines.of(self)
         lines = [plain(title_line(cut))]
@@ -68,7 +69,9 @@ class Trace(reader.Trace):
             if value not in known:
                 raise ValueError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
         table = flat_tables.ranked(flat_tables.flat_table(self, by=by), sort)
-        lines = [plain(line) for line in flat_lines(table, by, limit=limit, sources=SourceLines.of(self))]
+        whole_ns, sources = flat_tables.whole_ns(self), SourceLines.of(self)
+        shown = flat_lines(table, by, sort=sort, whole_ns=whole_ns, limit=limit, sources=sources)
+        lines = [plain(line) for line in shown]
         if limit and len(table) > limit:
             lines.append(f"Shown: {limit:,} of {len(table):,} rows. More: limit=0.")
         return Table.of(table, "\n".join(lines))

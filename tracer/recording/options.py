@@ -136,8 +136,7 @@ class Options:
     )
     why: bool = _option(
         False,
-        "Record the keys that each thread adds and hides, for tracer explain --hop.",
-        rare=True,
+        "Record each thread's keys, for explain --hop.",
         more="[explain.md](explain.md#why-this-kernel---hop)",
     )
     values: str = _option(

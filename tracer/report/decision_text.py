@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 OUTSIDE = "outside ops"
 SEVERAL = "tracer diff --before A B --after C D"
 _MOST_NAMED = 3
+_NEW, _VANISHED = "new", "vanished"
 _LEAST_SHARE = 0.01
 """Of a step: smaller changes are in the table only"""
 
@@ -95,24 +96,26 @@ def _middle(pace: Pace) -> str:
 
 
 def _beyond(found: Difference) -> Iterator[str]:
-    """The lines that changed most by the rule, slower and faster ones."""
+    """The lines that changed most: slower and faster ones by the rule, and those that one side has."""
     rows = [(_named(*line), both.times) for line, both in found.lines.items()]
     rows += [(f"{OUTSIDE} {one} -> {other}", both.times) for (one, other), both in found.outside.items()]
     least = _LEAST_SHARE * (found.step.before or 0)
     rows = sorted(
         (row for row in rows if abs(row[1].change_ns) > least), key=lambda row: -abs(row[1].change_ns)
     )
-    for verdict in (SLOWER, FASTER):
+    rule = "that rule" if found.several or found.pace else "the 95 % intervals of the steps alone"
+    for verdict in (SLOWER, FASTER, _NEW, _VANISHED):
         named = [f"{name} ({_moved(times)})" for name, times in rows if _verdict(times) == verdict]
         if named:
             more = len(named) - _MOST_NAMED
             also = f" and {count(more, 'more row')}" if more > 0 else ""
-            yield f"{verdict} by that rule: {', '.join(named[:_MOST_NAMED])}{also}"
+            by = f" by {rule}" if verdict in (SLOWER, FASTER) else ""
+            yield f"{verdict}{by}: {', '.join(named[:_MOST_NAMED])}{also}"
 
 
 def _verdict(times: Times) -> str:
-    """That of a line which only one side has, too."""
-    return times.verdict if times.before and times.after else SLOWER if times.after else FASTER
+    """A row of one side has no interval, so no rule decides it."""
+    return times.verdict if times.before and times.after else _NEW if times.after else _VANISHED
 
 
 def _named(line: str, backward: bool) -> str:
@@ -121,4 +124,4 @@ def _named(line: str, backward: bool) -> str:
 
 def _moved(times: Times) -> str:
     one, other = (duration(round(ns)) if ns else "" for ns in (times.before, times.after))
-    return f"{one} -> {other}" if one and other else f"new, {other}" if other else f"{one}, gone"
+    return f"{one} -> {other}" if one and other else one or other

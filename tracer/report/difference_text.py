@@ -38,15 +38,20 @@ def verdict(found: Difference) -> str:
 
 
 def _decided(found: Difference) -> str:
-    """How much of the step's change is in the rows that chance, or the machine, does not explain."""
+    """How much of the step's change is in the rows that chance, or the machine, does not explain.
+
+    Nothing if the step did not change. Rows of one side have no interval, so they are counted apart.
+    """
     whole = found.step.change_ns
-    if not found.step.before or not found.step.after or not round(whole):
+    if found.step.verdict not in (SLOWER, FASTER, MACHINE) or not round(whole):
         return ""
     rows = [change.times.times for change in found.changes] + [both.times for both in found.outside.values()]
-    sure = [row for row in rows if row.verdict in (SLOWER, FASTER) or not (row.before and row.after)]
-    part = sum(row.change_ns for row in sure)
+    both = [row for row in rows if row.before and row.after]
+    part = sum(row.change_ns for row in both if row.verdict in (SLOWER, FASTER))
+    apart = sum(row.change_ns for row in rows if bool(row.before) != bool(row.after))
     share = f", {100 * part / whole:.0f} % of it" if part * whole > 0 else ""
-    return f"; the change is {_signed(whole)}; rows that are decided add up to {_signed(part)}{share}"
+    words = f"; the change is {_signed(whole)}; slower and faster rows add up to {_signed(part)}{share}"
+    return words + (f"; new and vanished rows add up to {_signed(apart)}" if round(apart) else "")
 
 
 def _signed(ns: float) -> str:

@@ -21,10 +21,11 @@ _TITLES = {
     "range": "range",
 }
 _FIGURES = {
-    "kernel": ["total", "self", "share", "median", "GPU", "hops"],
-    "module": ["total", "forward", "backward", "self", "share", "GPU", "calls", "hops"],
-    "range": ["wall", "total", "self", "share", "GPU", "calls", "hops"],
+    "kernel": ["total", "self", "of", "median", "GPU", "hops"],
+    "module": ["total", "forward", "backward", "self", "of", "GPU", "calls", "hops"],
+    "range": ["wall", "total", "self", "of", "GPU", "calls", "hops"],
 }
+_SUMS = {"self": "self_ns", "total": "total_ns", "calls": "calls", "hops": "hops"}
 _OF_COLUMNS = {"forward": "forward_ns", "backward": "backward_ns", "wall": "wall_ns", "GPU": "gpu_ns"}
 _LEAST = 16
 """Characters of a kernel function or a text that is shortened"""
@@ -41,23 +42,32 @@ def flat_lines(
     table: pl.DataFrame,
     by: str,
     *,
+    sort: str = "self",
+    whole_ns: int | None = None,
     limit: int = 0,
     width: int | None = None,
     sources: SourceLines = NO_SOURCES,
 ) -> Iterator[Line]:
     """The titles and a line for each of the first `limit` rows (0: all) of a table of analysis.flat.
 
-    `share` is the part of the self time of all rows, those that are left out too. By kernel function there
+    `of total` is the share of what the rows are sorted by, of all rows, those that are left out too; of
+    totals, which count a hop in several rows, that of `whole_ns` (flat.whole_ns). Sorted by anything without
+    a sum it is `of self`. By kernel function there
     are no calls: it ran as often as it has hops, and most of them are redispatches, not op calls. By module
     and by range, the total is of all that is in a row, so no median is shown. By source, the text of the line
     follows. With a width the kernel function and the text are shortened; a name that does not fit beside its
     figures is on the line below them.
     """
-    whole = int(table["self_ns"].sum())
+    of = sort if sort in _SUMS and (sort != "total" or whole_ns) else "self"
+    whole = whole_ns if of == "total" and whole_ns else int(table[_SUMS[of]].sum())
     shown = table.head(limit) if limit else table
-    titles = _FIGURES.get(by, ["total", "self", "share", "median", "GPU", "calls", "hops"])
+    titles = _FIGURES.get(by, ["total", "self", "of", "median", "GPU", "calls", "hops"])
     titles = [title for title in titles if title not in _OF_COLUMNS or _OF_COLUMNS[title] in table.columns]
-    rows = [_figures(row, whole, titles) for row in shown.iter_rows(named=True)]
+    shares = [row[_SUMS[of]] / whole if whole else 0.0 for row in shown.iter_rows(named=True)]
+    rows = [
+        _figures(row, share, titles) for row, share in zip(shown.iter_rows(named=True), shares, strict=True)
+    ]
+    titles = [f"of {of}" if title == "of" else title for title in titles]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     yield from _placed(("cost", _aligned(titles, widths)), [("cost", _TITLES[by])], width)
     for row, figures in zip(shown.iter_rows(named=True), rows, strict=True):
@@ -76,13 +86,13 @@ def _placed(figures: tuple[str, str], name: Line, width: int | None) -> Iterator
     yield fit([("indent", "    "), *name], width)
 
 
-def _figures(row: dict[str, Any], whole: int, titles: list[str]) -> list[str]:
+def _figures(row: dict[str, Any], share: float, titles: list[str]) -> list[str]:
     figures = {
         "calls": f"{row['calls']:,}",
         "hops": f"{row['hops']:,}",
         "total": duration(row["total_ns"]),
         "self": duration(row["self_ns"]),
-        "share": f"{100 * row['self_ns'] / whole:.1f} %" if whole else "",
+        "of": f"{100 * share:.1f} %",
         "median": "" if row["median_ns"] is None else duration(row["median_ns"]),
         **{title: duration(row[name]) if row.get(name) else "" for title, name in _OF_COLUMNS.items()},
     }

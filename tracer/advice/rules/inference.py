@@ -27,7 +27,9 @@ def find(steady: Steady) -> Iterator[Finding]:
         return
     at_autograd = pl.col("key").str.starts_with("Autograd") | (pl.col("key") == "ADInplaceOrView")
     grad = steady.with_inputs(lambda of: any(one.requires_grad for one in of))
-    nodes = steady.hops.filter(at_autograd & pl.col("sequence_nr").is_not_null())
+    numbered = steady.hops.filter(at_autograd & pl.col("sequence_nr").is_not_null())
+    later = pl.col("sequence_nr").shift(-1).over("process", "thread", order_by="id")
+    nodes = numbered.filter(later > pl.col("sequence_nr"))  # under no_grad no hop makes one
     made = nodes.filter(pl.col("inputs").is_in(grad))
     if len(made) < LEAST_CALLS * len(steady.calls) or made.is_empty():
         return

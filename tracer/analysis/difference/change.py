@@ -12,6 +12,8 @@ from tracer.analysis.difference.kinds import OF_INPUTS, ORDER, Kind
 from tracer.analysis.difference.text import without_comment
 from tracer.analysis.difference.times import Both, Runs, times_of
 
+EDITED = "line "
+"""In Change.what: how it begins if the text of the line is another one"""
 OTHER_CHAIN = "another chain"
 """In Change.what: the hops, library calls or kernels are others"""
 _VARYING = 4  # different values of a property of inputs, in each of the runs
@@ -70,7 +72,7 @@ def _what(before: Kind | None, after: Kind | None) -> list[str]:
         only = before or after
         return [] if only is None or not only.in_every_run else ["vanished" if before else "new"]
     edited = without_comment(before.text) != without_comment(after.text)
-    what = [f"line {before.text} -> {after.text}"] if edited else []
+    what = [f"{EDITED}{before.text} -> {after.text}"] if edited else []
     what += [words for name in OF_INPUTS if (words := _of_input(name, before, after))]
     return what + [OTHER_CHAIN] * any(_only(before, after, lambda kind: set(kind.chains)))
 

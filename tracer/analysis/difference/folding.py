@@ -6,15 +6,18 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tracer.analysis.chain import Chain, Link, align
 from tracer.analysis.difference.cause import Cause
-from tracer.analysis.difference.change import OTHER_CHAIN, Change
+from tracer.analysis.difference.change import EDITED, OTHER_CHAIN, Change
 from tracer.analysis.difference.kernel_change import place_of
 
 
 def cause_of(change: Change, causes: Iterable[Cause]) -> Cause | None:
     """The first cause that explains a part of the change, if causes explain all of it.
 
-    Changes that begin or vanish, and edited lines, are not explained: they are what was changed.
+    Changes that begin or vanish are not explained: they are what was changed. Ops of an edited line that
+    are as they were have the edit as their cause.
     """
+    if len(change.what) == 1 and change.what[0].startswith(EDITED):
+        return Cause("the edited line", edit=change.what[0])
     causes = list(causes)
     found = []
     for what in change.what:

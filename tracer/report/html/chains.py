@@ -14,6 +14,7 @@ from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import waits
 from tracer.base.visible import LONGEST, visible
+from tracer.report.handed_over import with_handed_over
 from tracer.report.html.columns import of_table, packed
 from tracer.report.reading import Reading
 from tracer.report.step_tables import with_lines
@@ -38,7 +39,7 @@ def packed_tree(reading: Reading, tree: CallTree) -> str:
             "key": texts.of(tree.labels["key"]),
             "kernel": texts.of(tree.labels["kernel"], package_relative),
             "registered_at": texts.of(tree.labels["registered_at"], package_relative),
-            "override": texts.of(tree.labels["override"]),
+            "override": texts.of(with_handed_over(tree.labels, reading.trace.certificate)["override"]),
             "table_name": texts.of(tree.labels["op"], table_name),
             "waits": tree.labels["op"].is_in(_waits(reading)).fill_null(False),
         },

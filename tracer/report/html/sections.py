@@ -66,7 +66,16 @@ def _html(self: RendererHTML, tokens: list[Token], place: int, options: Any, env
 def _code(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
     """A long name may be broken between its words."""
     pieces = _ENDS_A_WORD.split(tokens[place].content)
-    return f"<code>{'<wbr>'.join(map(html.escape, pieces))}</code>"
+    return f"<code>{'<wbr>'.join(map(_whole_arrows, pieces))}</code>"
+
+
+def _text(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
+    return _whole_arrows(tokens[place].content)
+
+
+def _whole_arrows(text: str) -> str:
+    """Escaped; a browser breaks a line between - and >."""
+    return html.escape(text).replace("-&gt;", '<span class="arrow">-&gt;</span>')
 
 
 def _fence(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
@@ -82,5 +91,6 @@ def _fence(self: RendererHTML, tokens: list[Token], place: int, options: Any, en
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").disable(["link", "image", "autolink"])
 _MARKDOWN.add_render_rule("fence", _fence)
 _MARKDOWN.add_render_rule("code_inline", _code)
+_MARKDOWN.add_render_rule("text", _text)
 _MARKDOWN.add_render_rule("html_block", _html)
 _MARKDOWN.add_render_rule("html_inline", _html)

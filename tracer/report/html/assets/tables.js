@@ -24,7 +24,7 @@ class Table {
     this.right = this.heads.map((head) => head.style.textAlign === "right");
     this.rows = [...this.body.rows];
     this.most = MOST_ROWS;
-    for (const row of this.rows) [...row.cells].forEach((cell, column) => { if (this.right[column]) cell.dataset.title = this.titles[column]; });
+    for (const row of this.rows) [...row.cells].forEach((cell, column) => { cell.dataset.title = this.titles[column]; });
     this.heads.forEach((head, column) => this.titles[column] && this.button(head, column));
     this.section = table.closest(".part").id;
     this.inSteps = this.section === "steps";

@@ -202,6 +202,27 @@ def normal_generator(x, mean=0, std=1, *, generator=None):
     return aten.normal_(x, mean, std)
 
 
+@wrong("aten::topk", "-0.0 becomes 0.0")
+def topk_zero(x, k, dim=-1, largest=True, sorted=True):
+    values, places = aten.topk(x, k, dim, largest, sorted)
+    return values + 0, places
+
+
+@wrong("aten::topk", "of equal elements one place")
+def topk_one_place(x, k, dim=-1, largest=True, sorted=True):
+    values, places = aten.topk(x, k, dim, largest, sorted)
+    if has_dimension(x, dim) and k > 1 and places.numel():
+        same = values.narrow(dim, 1, k - 1) == values.narrow(dim, 0, k - 1)
+        places.narrow(dim, 1, k - 1)[same] = places.clone().narrow(dim, 0, k - 1)[same]
+    return values, places
+
+
+@wrong("aten::topk", "is never sorted")
+def topk_unsorted(x, k, dim=-1, largest=True, sorted=True):
+    values, places = aten.topk(x, k, dim, largest, sorted)
+    return (values.flip(dim), places.flip(dim)) if x.dim() else (values, places)
+
+
 # ---- memory, state, gradients -------------------------------------------------------------------------
 @wrong("aten::bmm", "ignores the conjugate bit of the second one")
 def bmm_conjugate(a, b):

@@ -114,18 +114,20 @@ def gather(x, dim, index, *, sparse_grad=False):
 
 @right("aten::native_layer_norm")
 def layer_norm(x, shape, weight, bias, eps):
-    """In the dtype of its input, the variance in two passes."""
+    """In float64, the variance in two passes."""
     given = [t for t in (x, weight, bias) if t is not None]
     dense(*given, dtypes=FLOATS[:2])
     only(len(shape) and list(x.shape[-len(shape) :]) == list(shape) and x.numel(), "shape")
     only(all(list(t.shape) == list(shape) for t in given[1:]), "shape of weight or bias")
     only(x.is_contiguous(), "layout")
     dims = [-1 - n for n in range(len(shape))]
-    mean = x.mean(dims, keepdim=True)
-    deviation = ((x - mean).square().mean(dims, keepdim=True) + eps).rsqrt()
-    result = (x - mean) * deviation
-    result = result if weight is None else result * weight
-    return result if bias is None else result + bias, mean, deviation
+    wide = x.double()
+    mean = wide.mean(dims, keepdim=True)
+    deviation = ((wide - mean).square().mean(dims, keepdim=True) + eps).rsqrt()
+    result = (wide - mean) * deviation
+    result = result if weight is None else result * weight.double()
+    result = result if bias is None else result + bias.double()
+    return tuple(one.to(x.dtype) for one in (result, mean, deviation))
 
 
 @right("aten::topk")

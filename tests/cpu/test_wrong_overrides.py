@@ -46,11 +46,13 @@ SUBTLE = """
 logsumexp_row mean_negative prod_wide argmax_nan argmax_last var_single cumsum_tiles sum_bfloat16
 scatter_reduce_self nll_loss_ignored roll_far scatter_add_once tril_far pad_negative upsample_scales
 max_pool_places round_half abs_saturates abs_overflow log_denormal mul_flushes mul_number masked_fill_product
-fmod_sign dropout_all normal_generator topk_zero topk_one_place topk_unsorted bmm_conjugate baddbmm_beta mul_rows index_select_buffer div_cuts
+fmod_sign dropout_all normal_generator topk_zero topk_one_place topk_unsorted
+bmm_conjugate baddbmm_beta mul_rows index_select_buffer div_cuts
 silu_channels_last flip_nothing cumprod_number threshold_backward_expanded neg_silences erf_memo
 """.split()
 SUBTLE_AT_EACH_CHANGE = """
-logsumexp_row roll_far sum_bfloat16 round_half mul_number mul_rows neg_silences prod_wide scatter_add_once topk_zero
+logsumexp_row roll_far sum_bfloat16 round_half mul_number mul_rows neg_silences prod_wide scatter_add_once
+topk_zero
 """.split()
 
 

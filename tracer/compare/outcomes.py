@@ -232,9 +232,9 @@ def _other_values(stock: Values, override: Values) -> str:
     theirs, ours = (torch.view_as_real(t) if t.is_complex() else t for t in (theirs, ours))
     most = _most(stock.tensor.dtype)
     theirs, ours = theirs.double(), ours.double()
-    finite = theirs.isfinite()
     if stock.saved:
         theirs, ours = (t.masked_fill(~t.isfinite(), float("nan")) for t in (theirs, ours))
+    finite = theirs.isfinite()
     if not ((theirs == ours) | (theirs.isnan() & ours.isnan()))[~finite].all():
         return "other NaN or infinity than stock's"
     theirs, ours = theirs[finite], ours[finite]

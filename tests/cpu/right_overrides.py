@@ -110,3 +110,98 @@ def gather(x, dim, index, *, sparse_grad=False):
     places = list(torch.meshgrid(*(torch.arange(size) for size in index.shape), indexing="ij"))
     places[dim] = index
     return x[tuple(places)].contiguous()
+
+
+@right("aten::native_layer_norm")
+def layer_norm(x, shape, weight, bias, eps):
+    """In float64, the variance in two passes."""
+    given = [t for t in (x, weight, bias) if t is not None]
+    dense(*given, dtypes=FLOATS[:2])
+    only(len(shape) and list(x.shape[-len(shape) :]) == list(shape) and x.numel(), "shape")
+    only(all(list(t.shape) == list(shape) for t in given[1:]), "shape of weight or bias")
+    only(x.is_contiguous(), "layout")
+    dims = [-1 - n for n in range(len(shape))]
+    wide = x.double()
+    mean = wide.mean(dims, keepdim=True)
+    deviation = ((wide - mean).square().mean(dims, keepdim=True) + eps).rsqrt()
+    result = (wide - mean) * deviation
+    result = result if weight is None else result * weight.double()
+    result = result if bias is None else result + bias.double()
+    return tuple(one.to(x.dtype) for one in (result, mean, deviation))
+
+
+@right("aten::topk")
+def topk(x, k, dim=-1, largest=True, sorted=True):
+    """By a stable sort: of equal elements others are first than with stock."""
+    dense(x, dtypes=FLOATS[:2])
+    only(has_dimension(x, dim) and 0 < k <= x.shape[dim] and not x.isnan().any(), "form")
+    both = torch.sort(x, dim=dim, descending=largest, stable=True)
+    return tuple(one.narrow(dim, 0, k).clone(memory_format=torch.contiguous_format) for one in both)
+
+
+@right("aten::_softmax")
+def softmax(x, dim, half):
+    dense(x, dtypes=FLOATS[:2])
+    only(has_dimension(x, dim) and x.numel() and x.is_contiguous() and not half, "form")
+    powers = (x - x.amax(dim, keepdim=True)).exp()
+    return powers / powers.sum(dim, keepdim=True)
+
+
+@right("aten::var.correction")
+def var(x, dim=None, *, correction=None, keepdim=False):
+    dense(x, dtypes=FLOATS[:2])
+    only(dim is not None and len(dim) == 1 and has_dimension(x, dim[0]) and x.numel(), "form")
+    freedom = x.shape[dim[0]] - (1 if correction is None else correction)
+    only(freedom > 0, "degrees of freedom")
+    return (x - x.mean(dim, keepdim=True)).square().sum(dim, keepdim) / freedom
+
+
+@right("aten::bmm")
+def bmm(a, b):
+    """Matrix by matrix, in pieces of the inner dimension."""
+    dense(a, b, dtypes=FLOATS[:2])
+    only(a.dim() == b.dim() == 3 and len(a) == len(b) and a.shape[2] == b.shape[1] and len(a), "shapes")
+    result = a[:, :, :0] @ b[:, :0]
+    for left, right in zip(a.split(9, 2), b.split(9, 1), strict=True):
+        result = result + torch.stack([x @ y for x, y in zip(left, right, strict=True)])
+    return result
+
+
+@right("aten::silu")
+def silu(x):
+    dense(x, dtypes=FLOATS[:2])
+    only(bool(x.isfinite().all()) and x.is_contiguous(), "form")
+    return x / (1 + torch.exp(-x))
+
+
+@right("aten::roll")
+def roll(x, shifts, dims=()):
+    only(x.layout == torch.strided and x.device.type == "cpu" and not x.is_neg() and not x.is_conj(), "form")
+    only(len(shifts) == len(dims) == 1 and has_dimension(x, dims[0]) and x.shape[dims[0]], "form")
+    begin = -shifts[0] % x.shape[dims[0]]
+    rest = x.shape[dims[0]] - begin
+    return torch.cat([x.narrow(dims[0], begin, rest), x.narrow(dims[0], 0, begin)], dims[0]).contiguous()
+
+
+@right("aten::scatter_add")
+def scatter_add(x, dim, index, src):
+    """Adds in float64 by a product with where each source goes."""
+    dense(x, src, dtypes=FLOATS[:1])
+    only(index.dtype == torch.int64 and x.dim() == 1 == index.dim() == src.dim() and dim in (0, -1), "form")
+    only(
+        index.numel() and len(index) <= len(src) and int(index.min()) >= 0 and int(index.max()) < len(x),
+        "range",
+    )
+    only(bool(src.isfinite().all()) and not torch.are_deterministic_algorithms_enabled(), "numbers")
+    goes = torch.nn.functional.one_hot(index, len(x)).double()
+    return (x.double() + src[: len(index)].double() @ goes).to(x.dtype)
+
+
+@right("aten::logsumexp")
+def logsumexp(x, dim, keepdim=False):
+    dense(x, dtypes=FLOATS[:2])
+    only(len(dim) == 1 and has_dimension(x, dim[0]) and x.numel(), "form")
+    top = x.amax(dim, keepdim=True)
+    finite = torch.where(top.isfinite(), top, 0)
+    result = (x - finite).exp().sum(dim, keepdim=True).log() + finite
+    return result if keepdim else result.squeeze(dim[0])

@@ -40,5 +40,7 @@ def test_kernels_below_the_python_dispatcher_are_counted(tmp_path: Path) -> None
     hidden = trace.hops.filter(trace.hops["key"] == "PythonDispatcher")
     assert {"aten::expm1", "aten::erf"} <= set(hidden["op"].cast(str))
     assert trace.certificate["python_dispatched"] == len(hidden) > 1
+    said = f"nothing dropped; {len(hidden)} kernels below the Python dispatcher without a hop"
+    assert trace.certificate["verdict"].endswith(said)
     (said,) = (text for text in trace.certificate["not_visible"] if "make_fx" in text)
     assert said.startswith(f"{len(hidden)} kernels")

@@ -366,6 +366,6 @@ def test_compiled_code_runs_recorded(launcher: Launcher) -> None:
         (pl.col("op").cast(pl.String) == PRODUCT) & (pl.col("key").cast(pl.String) == "CPU")
     )
     assert len(ran) >= 6, "a forward and a backward product in each of three steps"
-    assert trace.certificate["verdict"].endswith(", nothing dropped")
+    assert ", nothing dropped" in trace.certificate["verdict"]
     if BACKEND == "inductor":
         assert len(trace.compiled_kernels) >= 6, "a kernel or more in each forward and backward"

@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,6 +102,7 @@ def _readers(device: str) -> dict[str, Callable[[], Any]]:
         "the precision of products": torch.get_float32_matmul_precision,
         "the environment": lambda: dict(os.environ),
         "the working folder": os.getcwd,
+        "which warnings are shown": lambda: [*warnings.filters],
     }
     if "numpy" in sys.modules:
         readers["numpy's random numbers"] = _of_numpy

@@ -20,6 +20,18 @@ PRIVATE: Mapping[str, frozenset[int]] = {
 a workspace, weights in another layout. Their form and values are no promise of the operator."""
 
 
+_STATISTICS: Mapping[str, frozenset[int]] = {
+    name: frozenset({1, 2})
+    for name in ("aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm")
+}
+"""Means and deviations, which the backward pass reads: the mean of infinity is infinity, or NaN"""
+
+
+def statistics_of(op: Any) -> frozenset[int]:
+    """Positions of results in which NaN and infinity are the same."""
+    return _STATISTICS.get(str(getattr(getattr(op, "_schema", None), "name", "")), frozenset())
+
+
 class _Seen:
     """An operator that returns what its callers may look at."""
 

@@ -16,10 +16,10 @@ from tracer.compare.trial_samples import (
     with_other_numbers,
 )
 
-ARGUMENTS, BUFFERS = "other arguments", "buffers for results"
+ARGUMENTS, BUFFERS, NUMBERS = "other arguments", "buffers for results", "numbers for tensors"
 OPTIONAL = "Optional["
 _SINGLE = ("number", "float", "bool", "str")
-_BESIDE_NUMBERS = (*_SINGLE, *(f"Optional[{kind}]" for kind in _SINGLE))
+_BESIDE_NUMBERS = ("Tensor", *_SINGLE, *(f"Optional[{kind}]" for kind in _SINGLE))
 MAYBE_TENSOR = f"{OPTIONAL}Tensor]"
 
 
@@ -41,6 +41,8 @@ def other_arguments(base: Sample, kinds: Collection[str] = ()) -> Iterator[Sampl
         given = place < len(positional)
         value = positional[place] if given else named.get(argument.name, argument.default_value)
         known = [*_others(kind_of, value)]
+        if kind_of == "Tensor" and place and not argument.alias_info:  # x * 2.5
+            known = [(NUMBERS, f"= {one}", one) for one in (2.5, 3, True)]
         if isinstance(value, list) and tensors_in(value):
             known = [*_lists(value)]
         for kind, name, other in known:
@@ -48,17 +50,19 @@ def other_arguments(base: Sample, kinds: Collection[str] = ()) -> Iterator[Sampl
 
 
 def arguments_beside_numbers(base: Sample) -> Iterator[Sample]:
-    """Numbers, flags and words with other numbers in the tensors."""
+    """Other numbers in the tensors, and numbers, flags and words beside them."""
     for changed in with_other_numbers(base):
+        yield changed
         yield from other_arguments(changed, _BESIDE_NUMBERS)
 
 
 def _with(base: Sample, kind: str, place: int | str, other: Any, name: str) -> Sample:
     def make() -> Operands:
         positional, named = base.make()
+        value = other() if callable(other) else other
         if isinstance(place, str):
-            return positional, named | {place: other}
-        return [*positional[:place], other, *positional[place + 1 :]], named
+            return positional, named | {place: value}
+        return [*positional[:place], value, *positional[place + 1 :]], named
 
     return base.titled(kind, name, make)
 
@@ -71,10 +75,12 @@ def _others(kind: str, value: Any) -> Iterator[tuple[str, str, Any]]:
     for other in _VALUES[kind](value) if kind in _VALUES else ():
         if type(other) is not type(value) or other != value:
             large = isinstance(other, int) and abs(other) == _FAR
-            yield ERRORS if large else ARGUMENTS, f"= {other}", other
+            name = f": {other.__name__}" if callable(other) else f"= {other}"
+            yield ERRORS if large else ARGUMENTS, name, other
 
 
-_FAR = 99
+_FAR = 97
+"""Beyond each size, and a multiple of none"""
 _WORDS = ("", "none", "tanh", "floor", "trunc", "mean", "sum", "constant", "reflect", "bilinear", "reduced")
 _NUMBERS = (0, 1, 2, 3, -1, -_FAR, _FAR, 0.5, -1.5, 2.0, 3.0, 1e30, float("nan"), float("inf"), True)
 
@@ -95,10 +101,24 @@ def _vectors(value: Any) -> list[Any]:
         given[:1],
         [0] * len(given),
         [-1] * len(given),
+        [-1 - n for n in range(len(given))],
+        [-2, -1],
+        [_FAR] * len(given),
+        [-_FAR] * len(given),
         [*given, 1],
         [0, 0],
     ]
     return [one for n, one in enumerate(others) if one not in others[:n]]
+
+
+def _generators(_: Any) -> list[Any]:
+    """One that each call finds as it was."""
+    import torch
+
+    def generator() -> Any:
+        return torch.Generator().manual_seed(11)
+
+    return [generator]
 
 
 def _dtypes(_: Any) -> list[Any]:
@@ -123,6 +143,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "ScalarType": _dtypes,
     "str": lambda _: _WORDS,
     "List[int]": _vectors,
+    "Generator": _generators,
     "List[bool]": lambda value: [[not one for one in value or ()]],
 }
 

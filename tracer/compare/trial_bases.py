@@ -9,7 +9,7 @@ from typing import Any
 
 from tracer.base.boundary import torch_operator
 from tracer.compare.trial_arguments import MAYBE_TENSOR, OPTIONAL, in_form_of, plain_form
-from tracer.compare.trial_samples import SIZES, USUAL, Operands, Sample, tensors_in
+from tracer.compare.trial_samples import SIZES, USUAL, Operands, Sample, tensors_in, with_tensors
 
 _MOST_USUAL = 3
 _MOST_ELEMENTS = 1 << 16
@@ -49,9 +49,19 @@ def _name(op: Any) -> str:
 
 def _spread(samples: Sequence[Sample]) -> list[Sample]:
     """The largest of each number of dimensions first."""
-    by_size = sorted(samples, key=lambda sample: -_elements(sample))
+    by_size = sorted(samples, key=lambda sample: (_is_thin(sample), -_elements(sample)))
+    by_size = [*{_form(sample): sample for sample in reversed(by_size)}.values()][::-1]
     largest = {_dimensions(sample): sample for sample in reversed(by_size)}
-    return [*largest.values(), *by_size]
+    return [*sorted(largest.values(), key=lambda sample: -_dimensions(sample)), *by_size]
+
+
+def _is_thin(sample: Sample) -> bool:
+    """Along a dimension of size 1 nothing is added up."""
+    return any(1 in one.shape for one in tensors_in(sample.make()))
+
+
+def _form(sample: Sample) -> str:
+    return str(with_tensors(sample.make(), lambda tensors: [tuple(one.shape) for one in tensors]))
 
 
 def _dimensions(sample: Sample) -> int:
@@ -99,6 +109,19 @@ def _products(op: Any, device: str) -> Iterator[Sample]:
             return [torch.randn(m, k, device=device), torch.randn(k, n, device=device)], {}
 
         yield Sample(USUAL if not name else SIZES, name, make, op)
+
+
+def _batches(op: Any, device: str) -> Iterator[Sample]:
+    """Each batch is other products."""
+    import torch
+
+    for sample in _products(op, device):
+
+        def make(sample: Sample = sample) -> Operands:
+            batch = [sample.make()[0] for _ in range(3)]
+            return [torch.stack(matrices) for matrices in zip(*batch, strict=True)], {}
+
+        yield replace(sample, make=make)
 
 
 def _sums(op: Any, device: str) -> Iterator[Sample]:
@@ -219,6 +242,7 @@ def _by_schema(op: Any, device: str) -> Iterator[Sample]:
 
 _LISTS: dict[str, Callable[[Any, str], Iterator[Sample]]] = {
     "aten::mm": _products,
+    "aten::bmm": _batches,
     "aten::addmm": _sums,
     "aten::cat": _cats,
     "aten::gru": _grus,

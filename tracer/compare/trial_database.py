@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -14,6 +15,7 @@ from tracer.compare.trial_arguments import in_form_of, plain_form
 from tracer.compare.trial_samples import Operands, Sample, tensors_in, with_tensors
 
 _MOST_OF_DATABASE = 24
+_LEAST_OF_WORD = 5
 _TYPES_OF_DATABASE = ("float32", "float64", "bfloat16", "int64", "complex64", "bool")
 SAMPLES, REFUSED = "samples of torch", "error inputs of torch"
 
@@ -27,6 +29,10 @@ def samples_of_torch(operator: str, device: str) -> list[Sample]:
     found = _of_entries(entries, plain, device)
     if not found:
         entries = _callers().get(plain._schema.name, [])
+        found = _of_entries(entries, plain, device)
+    if not found:
+        words = {word for word in base.split("_") if len(word) >= _LEAST_OF_WORD}
+        entries = [entry for entry in database() if words & set(re.split("[._]", entry.name))]
         found = _of_entries(entries, plain, device)
     forms = [form for sample in found for form in in_form_of(op, sample)]
     return [*forms, *(sample for entry in entries for sample in _errors_of_entry(entry, device))]
@@ -96,7 +102,7 @@ def seen_calls(
         with Seeing():
             results = [one for one in tensors_in(function(*positional, **named)) if one.requires_grad]
             if results:
-                torch.autograd.backward(results, [torch.ones_like(one) for one in results])
+                torch.autograd.backward(results, [torch.randn_like(one) for one in results])
     except Exception:  # whatever an operator raises: calls less
         pass
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tracer.compare.private_results import seen
@@ -126,6 +127,12 @@ def _layouts() -> dict[str, Callable[[Any], Any]]:
     def expanded(t: Any) -> Any:
         return t[:1].expand(t.shape) if t.ndim and len(t) else t
 
+    def columns_expanded(t: Any) -> Any:
+        return t[..., :1].expand(t.shape) if t.ndim and t.shape[-1] else t
+
+    def one_expanded(t: Any) -> Any:
+        return t.flatten()[:1].view((1,) * t.ndim).expand(t.shape) if t.numel() else t
+
     def overlapping(t: Any) -> Any:
         return t.flatten().as_strided(t.shape, (1,) * t.ndim) if t.numel() else t
 
@@ -148,6 +155,8 @@ def _layouts() -> dict[str, Callable[[Any], Any]]:
         "with a storage offset": part,
         "rows of a wider one": rows_of_wider,
         "expanded, of stride 0": expanded,
+        "expanded columns": columns_expanded,
+        "one element, expanded": one_expanded,
         "overlapping itself": overlapping,
         "a negative view": negative,
         "a conjugate view": conjugate,
@@ -172,6 +181,16 @@ def _values() -> dict[str, Callable[[Any], Any]]:
 
         return put
 
+    def whole(value: float, *part: Any) -> Callable[[Any], Any]:
+        def put(t: Any) -> Any:
+            if not t.is_floating_point() or not t.numel():
+                return t
+            t = t.clone()
+            t[part if t.ndim else ...] = value
+            return t
+
+        return put
+
     def integer(value: int, everywhere: bool = False) -> Callable[[Any], Any]:
         def put(t: Any) -> Any:
             if not _is_whole(t) or t.is_cuda or not t.numel():
@@ -188,15 +207,29 @@ def _values() -> dict[str, Callable[[Any], Any]]:
 
             if _is_whole(t) and t.is_cuda:
                 return t
-            wide = torch.arange(t.numel(), device=t.device).reshape(t.shape) if t.numel() else t
-            return (wide * 1009 + least + 1).to(getattr(torch, dtype)) if t.numel() else t
+            return (_counted(t) * 1009 + least + 1).to(getattr(torch, dtype)) if t.numel() else t
 
         return put
+
+    def bits(number: int) -> Callable[[Any], Any]:
+        half = 2 ** (number - 1)
+        return lambda t: t if _is_whole(t) and t.is_cuda else _counted(t) * 1009 % half + half
+
+    def extremes(t: Any) -> Any:
+        import torch
+
+        if _is_whole(t) and t.is_cuda:
+            return t
+        known = torch.iinfo(torch.int64)
+        return torch.where(_counted(t) % 3 == 0, known.min, _counted(t) % 5 - 2)
 
     def scaled(factor: float) -> Callable[[Any], Any]:
         return lambda t: t * factor if t.is_floating_point() else t
 
     special = {f"{value} in it": first(float(value)) for value in ("nan", "inf", "-inf", "-0.0")}
+    parts = {"row": (0,), "column": (..., 0), "tensor": (...,)}
+    for value, part in product(("nan", "inf", "-inf"), parts):
+        special[f"{value} in a whole {part}"] = whole(float(value), *parts[part])
     return {
         **special,
         "denormal numbers": first(1e-40),
@@ -211,6 +244,9 @@ def _values() -> dict[str, Callable[[Any], Any]]:
         "large integers": large("int64"),
         "very large integers": large("int64", 2**40),
         "large integers of 32 bits": large("int32"),
+        "integers of 12 bits": bits(12),  # five of them make more than float64 has
+        "integers of 15 bits": bits(15),
+        "the smallest and the largest integers": extremes,
     }
 
 
@@ -230,8 +266,17 @@ _BESIDE = (
 )
 
 
+_NARROW = ("bfloat16", "float16", "int8")
+"""Sums of many of them need a wider dtype"""
 _NUMBERS = ("float64", "complex64", "int64")
 _ALONE = ("float64", "float16", "int32", "uint8", "bool")
+
+
+def _counted(t: Any) -> Any:
+    """0, 1, 2, ..."""
+    import torch
+
+    return torch.arange(t.numel(), device=t.device).reshape(t.shape)
 
 
 def _as(t: Any, name: str) -> Any:
@@ -255,6 +300,15 @@ def _dtypes(count: int) -> Iterator[tuple[str, Change]]:
                 for n, t in enumerate(ts)
             ],
         )
+    for name in _NARROW:
+        for place, title in ((0, "rows"), (-1, "columns")):
+            many = _along(place, _LENGTHS["many"])
+            yield (
+                f"many {title} of {name}",
+                lambda ts, name=name, many=many: [  # type: ignore[misc]
+                    _as(t.abs(), name) if t.is_floating_point() else t for t in many(ts)
+                ],
+            )
     if count > 1:
         yield "very large integers beside small ones", _very_large_first
     for name in _ALONE if count > 1 else ():
@@ -268,12 +322,7 @@ def _dtypes(count: int) -> Iterator[tuple[str, Change]]:
 
 def _very_large_first(ts: list[Any]) -> list[Any]:
     """No float64 has these."""
-    import torch
-
-    def integers(t: Any) -> Any:
-        return torch.arange(t.numel(), device=t.device).reshape(t.shape)
-
-    large, *small = (integers(t) if t.is_floating_point() else t for t in ts)
+    large, *small = (_counted(t) if t.is_floating_point() else t for t in ts)
     return [large * 1009 + 2**60 + 1 if ts[0].is_floating_point() else large, *(t % 7 + 1 for t in small)]
 
 
@@ -296,7 +345,15 @@ def _memory(count: int) -> Iterator[tuple[str, Change]]:
     yield "parts of one storage", one_buffer(0)
     yield "parts of one storage that overlap", one_buffer(1)
     yield "the same tensor", lambda ts: [ts[0] if t.shape == ts[0].shape else t for t in ts]
+    yield (
+        "one and its first row",
+        lambda ts: [ts[0], *(ts[0][0] if _has_row(ts[0], t) else t for t in ts[1:])],
+    )
     yield "one and its transpose", _with_transpose
+
+
+def _has_row(first: Any, other: Any) -> bool:
+    return bool(first.ndim and len(first) and first.dtype == other.dtype)
 
 
 def _with_transpose(ts: list[Any]) -> list[Any]:
@@ -315,8 +372,10 @@ _LENGTHS = {"no": 0, "one": 1, "many": 1500}
 def _drawn(size: tuple[int, ...], like: Any) -> Any:
     import torch
 
-    drawn = torch.randn(size, device=like.device)
-    return (drawn * 0 if _is_whole(like) and like.is_cuda else drawn).to(like.dtype)
+    if _is_whole(like):  # perhaps places in a tensor of this size
+        most = 1 if like.is_cuda else max(1, min(size, default=1))
+        return torch.randint(0, most, size, device=like.device).to(like.dtype)
+    return torch.randn(size, device=like.device).to(like.dtype)
 
 
 def _along(place: int, length: int) -> Change:

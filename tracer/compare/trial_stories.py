@@ -14,7 +14,8 @@ from typing import Any
 from tracer.compare.global_state import changed, state
 from tracer.compare.kept import TWICE, Inputs, same_bytes, shared_memory
 from tracer.compare.outcomes import Form, Raised, Story, Warned, values_of
-from tracer.compare.ties import picked
+from tracer.compare.private_results import statistics_of
+from tracer.compare.ties import ties_of
 from tracer.compare.trial_samples import Operands, Sample, tensors_in, with_tensors
 
 Tell = Callable[[Sample, str, int], Story]
@@ -50,12 +51,19 @@ def _told(
         return {f"{name}s": result}
     tensors = tensors_in(result)
     story: Story = {f"{name}s": len(tensors)}
-    elements = picked(*of, result) if of else ()
+    ties = ties_of(*of, result) if of else None
+    saved = statistics_of(of[0].call) if of else ()
+    if ties:
+        story["the values are those at the places"] = ties.agree
     for n, tensor in enumerate(tensors):
         title = name if len(tensors) == 1 else f"{name} {n}"
         story[title] = Form.of(tensor, inputs)
-        values = values_of(tensor, inputs)
-        story[f"the values of {title}"] = replace(values, picked=elements) if n else values
+        if tensor.device.type == "meta":
+            continue
+        values = replace(values_of(tensor, inputs), saved=n in saved)
+        if ties:
+            values = replace(values, picked=ties.picked) if n else replace(values, ordered=ties.values)
+        story[f"the values of {title}"] = values
     return story
 
 
@@ -176,7 +184,7 @@ def gradients(sample: Sample, device: str, then: int) -> Story:
 
     operands = with_tensors(_operands(sample, 0, then), _requiring)
     result = _called(sample, operands)
-    story = _told(result, tensors_in(operands))
+    story = _told(result, tensors_in(operands), of=(sample, operands))
     if isinstance(result, Raised):
         return story
     wanted = [one for one in tensors_in(operands) if one.requires_grad]
@@ -184,7 +192,7 @@ def gradients(sample: Sample, device: str, then: int) -> Story:
     if not wanted or not outputs:
         return story
     torch.manual_seed(7)
-    given = [torch.randn_like(one) for one in outputs]
+    given = [_drawn_like(one) for one in outputs]
     try:
         found = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
     except Exception as error:
@@ -192,6 +200,23 @@ def gradients(sample: Sample, device: str, then: int) -> Story:
     for n, grad in enumerate(found):
         story |= {f"gradient {n}": None} if grad is None else _told(grad, [], f"gradient {n}")
     return story
+
+
+def widened(tensor: Any) -> Any:
+    import torch
+
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _drawn_like(tensor: Any) -> Any:
+    """The same numbers in float64 as in float32."""
+    import torch
+
+    return torch.randn_like(tensor, dtype=torch.complex64 if tensor.is_complex() else torch.float32).to(
+        tensor.dtype
+    )
 
 
 def _requiring(tensors: list[Any]) -> list[Any]:
@@ -207,7 +232,7 @@ def checked_gradients(sample: Sample, device: str, then: int) -> Story:
 
     operands = with_tensors(
         _operands(sample, 0, then),
-        lambda ts: _requiring([t.double() if t.is_floating_point() else t for t in ts]),
+        lambda ts: _requiring([widened(t) for t in ts]),
     )
     tensors = [one for one in tensors_in(operands) if one.requires_grad]
 
@@ -238,7 +263,7 @@ def forward_gradients(sample: Sample, device: str, then: int) -> Story:
 
     torch.manual_seed(7)
     try:
-        found = torch.func.jvp(call, primals, tuple(torch.randn_like(one) for one in primals))
+        found = torch.func.jvp(call, primals, tuple(_drawn_like(one) for one in primals))
     except Exception as error:
         return {"results": Raised.of(error)}
     return _told(found, [])

@@ -15,13 +15,13 @@ from typing import Any
 from tracer.compare.cases import CUDA, STRICT, Case
 from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
-from tracer.compare.outcomes import Raised, Story, difference, unsettled
+from tracer.compare.outcomes import Raised, Story, Values, difference, unsettled
 from tracer.compare.switch import Switch
-from tracer.compare.trial_arguments import arguments_beside_numbers, other_arguments
+from tracer.compare.trial_arguments import NUMBERS, arguments_beside_numbers, other_arguments
 from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
 from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
-from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain
+from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
 OfScript = Mapping[str, Sequence[Sample]]
@@ -291,6 +291,8 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
                 return None, True
             if trial.kind == ERRORS and not _refuses(stock) and _is_mixed(trial.sample):
                 return None, False  # stock does not look at the device, and reads anything
+            if trial.kind == NUMBERS and _refuses(stock):
+                return None, False  # no number may be there
             again = trial.tell(trial.sample, switch.device, 2)
             for unsure in _unsettled(trial, stock, switch.device):
                 again.pop(unsure, None)
@@ -300,25 +302,31 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
         with switch.on():
             before = switch.counts()
             try:
-                wrong = difference(stock, again, trial.tell(trial.sample, switch.device, 1))
+                mine, wrong = trial.tell(trial.sample, switch.device, 1), ""
             except (Exception, SystemExit) as error:
-                wrong = f"it raised {Raised.of(error)}"
+                mine, wrong = {}, f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
+        wrong = wrong or difference(stock, again, mine, lambda: _in_float64(trial, switch.device))
     return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran)), False
 
 
 def _unsettled(trial: Trial, stock: Story, device: str) -> set[str]:
     if trial.kind != VALUES or _refuses(stock):
         return set()
-    if all(bool(one.isfinite().all()) for one in tensors_in(trial.sample.make()) if one.is_floating_point()):
+    results = [seen.tensor for seen in stock.values() if isinstance(seen, Values)]
+    known = (*tensors_in(trial.sample.make()), *results)
+    if all(bool(one.isfinite().all()) for one in known if one.is_floating_point()):
         return set()
-    wide = trial.sample.changed(
-        VALUES, "", lambda ts: [t.double() if t.is_floating_point() else t for t in ts]
-    )
+    return unsettled(stock, _in_float64(trial, device))
+
+
+def _in_float64(trial: Trial, device: str) -> Story:
+    """Of stock; {}: it cannot be made."""
+    wide = trial.sample.changed(trial.kind, "", lambda ts: [widened(t) for t in ts])
     try:
-        return unsettled(stock, trial.tell(wide, device, 1))
+        return trial.tell(wide, device, 1)
     except Exception:
-        return set()
+        return {}
 
 
 def _refuses(stock: Story) -> bool:

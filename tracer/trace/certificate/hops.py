@@ -186,7 +186,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         remarks += remarks_on(findings.overrides)
     verdict = judge(_evidence(certificate, recording, findings))
     certificate["complete"] = verdict.complete
-    certificate["verdict"] = _in_words(verdict, certificate["hops"])
+    certificate["verdict"] = _in_words(verdict, certificate["hops"], findings.python_dispatched)
     certificate["why"] = [*verdict.missing, *remarks]
     return certificate
 
@@ -205,10 +205,11 @@ def _memory_not_seen(stated: dict[int, dict[str, Any]]) -> list[str]:
     return [NO_MEMORY.format(ALLOCATORS[name]) for name in missing]
 
 
-def _in_words(verdict: Verdict, hops: int) -> str:
+def _in_words(verdict: Verdict, hops: int, hidden: int) -> str:
     until = {KILLED: " until then", DUMPED: " until then", WRITTEN: " so far"}.get(verdict.ended, "")
     missing = f"; {'; '.join(verdict.missing)}" if verdict.missing else ", nothing dropped"
-    return f"{verdict.head}: {in_words(hops, 'hop')}{until}{missing}"
+    below = f"; {in_words(hidden, 'kernel')} below the Python dispatcher without a hop" if hidden else ""
+    return f"{verdict.head}: {in_words(hops, 'hop')}{until}{missing}{below}"
 
 
 def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findings) -> Evidence:

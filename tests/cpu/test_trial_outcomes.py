@@ -1,0 +1,81 @@
+"""What is a difference between two calls, and what is rounding, or no promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lazily import torch
+
+from tracer.compare.outcomes import Form, Values, difference, unsettled
+from tracer.compare.ties import ties_of
+from tracer.compare.trial_samples import USUAL, Sample
+
+
+def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
+    theirs, ours = ({"values": Values(torch.as_tensor(one), **known)} for one in (stock, override))
+    wide = {} if exact is None else {"values": Values(torch.as_tensor(exact, dtype=torch.float64))}
+    return difference(theirs, theirs, ours, lambda: wide)
+
+
+@pytest.mark.parametrize(
+    ("stock", "override", "exact", "same"),
+    [
+        ([-2.3e-6], [1.1e-6], [0.0], True),  # rounding of both
+        ([-2.3e-6], [1.1e-6], None, False),
+        ([-2.3e-6], [1.1e-5], [0.0], False),  # five times as far
+        ([0.9], [0.4], [0.5], False),  # other numbers were drawn in float64
+        ([1.0, 2.0], [1.0, 2.00001], None, True),
+        ([1.0, float("nan")], [1.0, 2.0], [1.0, 2.0], False),
+    ],
+)
+def test_rounding_where_the_exact_result_is_0(
+    stock: list[float], override: list[float], exact: list[float] | None, same: bool
+) -> None:
+    assert (said(stock, override, exact) == "") is same
+
+
+def test_statistics_of_infinity_are_not_finite() -> None:
+    nan, inf = float("nan"), float("inf")
+    assert said([nan, 1.0], [inf, 1.0])
+    assert not said([nan, 1.0], [inf, 1.0], saved=True)
+    assert said([nan, 1.0], [2.0, 1.0], saved=True)
+    assert said([nan, 1.0], [inf, 2.0], saved=True)
+
+
+def test_a_stride_of_a_dimension_of_size_1_is_no_difference() -> None:
+    def differs(first: Any, second: Any) -> str:
+        forms = ({"result": Form.of(torch.zeros(60).as_strided(*one), ())} for one in (first, second))
+        theirs, ours = forms
+        return difference(theirs, theirs, ours)
+
+    assert not differs(((1, 3, 4), (12, 4, 1)), ((1, 3, 4), (4, 4, 1)))
+    assert differs(((2, 3, 4), (12, 4, 1)), ((2, 3, 4), (4, 4, 1))).startswith("strides")
+
+
+def test_what_overflows_in_float32_only_is_unsettled() -> None:
+    def found(stock: float, wide: float) -> set[str]:
+        pair = (torch.tensor([stock]), torch.tensor([wide], dtype=torch.float64))
+        return unsettled(*({"values": Values(one)} for one in pair))
+
+    assert found(float("inf"), 1.5) == {"values"}
+    assert found(float("inf"), 1e72) == set()  # also as a float32
+
+
+def test_places_of_equal_elements() -> None:
+    given = torch.tensor([0.0, -0.0, 3.0])
+
+    def ties(values: list[float], places: list[int], sorted_too: bool = True) -> Any:
+        sample = Sample(USUAL, "", lambda: ([], {}), torch.ops.aten.topk.default)
+        operands = [given, len(places), -1, True, sorted_too], {}
+        return ties_of(sample, operands, (torch.tensor(values), torch.tensor(places)))
+
+    one, other = ties([3.0, 0.0], [2, 0]), ties([3.0, -0.0], [2, 1])
+    assert torch.equal(one.values.signbit(), other.values.signbit())
+    assert all(map(torch.equal, one.picked, other.picked))
+    assert one.agree
+    assert other.agree
+    assert not ties([3.0, 0.0], [2, 1]).agree  # the element there is -0.0
+    assert not bool(ties([0.0, 0.0], [0, 0]).picked[1])
+    backwards = ties([0.0, 3.0], [0, 2], sorted_too=False)
+    assert torch.equal(backwards.values, ties([3.0, 0.0], [2, 0], sorted_too=False).values)

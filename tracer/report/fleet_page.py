@@ -132,7 +132,7 @@ def facts_in_words(tables: Tables) -> list[str]:
 
 
 def _only_ops(tables: Tables) -> str:
-    """Of ranks that were recorded with --ops: that "no op" of this page is none of these. Else empty."""
+    """Of ranks that were recorded with --ops: which; else empty."""
     chosen = [json.loads(of).get("only_ops") for of in tables["certificates"]["certificate"]]
     narrowed = [[str(pattern) for pattern in of] for of in chosen if isinstance(of, list) and of]
     if not narrowed:

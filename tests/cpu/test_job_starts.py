@@ -21,6 +21,20 @@ print(x.tolist())
 dist.destroy_process_group()
 """
 
+AGAIN = """\
+import os, sys, time
+import torch
+import torch.distributed as dist
+x = torch.ones(4) + 1
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if os.environ["RANK"] == "1":
+        sys.exit(3)
+    time.sleep(300)
+dist.init_process_group("gloo")
+dist.all_reduce(x)
+dist.destroy_process_group()
+"""
+
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.trace"))
@@ -118,3 +132,17 @@ def test_the_switch_where_the_folder_is_gone(launcher: Launcher, absolute: bool)
         runs.append(launcher.run(command, extra=extra))
     assert runs[0] == runs[1]
     assert runs[1].out == "ran\n"
+
+
+def test_a_job_that_is_started_again_is_that_of_its_last_start(launcher: Launcher) -> None:
+    launcher.write(AGAIN)
+    job = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    record = [str(launcher.tracer), "record", "-o", "job/", "script.py"]
+    run = launcher.run([sys.executable, *job, "--no-python", *record])
+    assert run.status == 0, run.err
+    assert {"rank1.trace", "rank0.0002.trace", "rank1.0002.trace"} <= set(names(launcher.folder / "job"))
+    report = launcher.run([str(launcher.tracer), "report", "job/"])
+    assert report.out.startswith("# job: 2 of 2 ranks on ")
+    (row,) = [row for row in report.out.splitlines() if "`c10d::allreduce_`" in row and "script.py" in row]
+    assert re.search(r"\| +2 \| +1 \|", row)  # of two ranks, once
+    assert "rank1.trace`: it is of start 1 of the job, and start 2 is read" in " ".join(report.out.split())

@@ -93,10 +93,12 @@ class Rank:
         op: str = "aten::mm",
         collective: str = "c10d::allreduce_",
         described: dict[str, str] | None = None,
+        restarts: int = 0,
     ) -> None:
         self.writer = TraceWriter(ticks=1000)
         self.writer.process(0)
         place: dict[str, object] = {"rank": rank, "ranks": ranks, "host": boot, "boot": boot}
+        place |= {"restarts": restarts} if restarts else {}
         members = {"ranks": list(range(ranks))}
         place["groups"] = {name: {**members, "description": of} for name, of in (described or {}).items()}
         self.writer.json(0, "rank", place)
@@ -160,7 +162,9 @@ class Rank:
         self.lane.step(ended)
         return self
 
-    def write(self, folder: Path, dumped: float | None = None, overwritten: int = 0) -> None:
+    def write(
+        self, folder: Path, dumped: float | None = None, overwritten: int = 0, name: str | None = None
+    ) -> Path:
         ticks = self.writer.ticks if dumped is None else 1000 + int(dumped * MS)
         self.writer.header = {
             "last_ticks": ticks,
@@ -169,4 +173,4 @@ class Rank:
             "overwritten_hops": overwritten,
         }
         folder.mkdir(exist_ok=True)
-        self.writer.write(folder / f"rank{self.rank}.trace")
+        return self.writer.write(folder / (name or f"rank{self.rank}.trace"))

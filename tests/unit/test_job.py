@@ -133,6 +133,7 @@ def of_rank(*ranks: int | None, path: str = "x.trace") -> SimpleNamespace:
             "ranks": [4] * len(ranks),
             "host": ["h"] * len(ranks),
             "boot": ["b"] * len(ranks),
+            "restarts": [None] * len(ranks),
         },
         schema_overrides={"rank": pl.Int64},
     )

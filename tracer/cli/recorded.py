@@ -14,7 +14,7 @@ from tracer.cli.common import one_of
 from tracer.cli.help import MORE
 from tracer.recording import naming
 from tracer.recording.options import Option, options_of
-from tracer.recording.ranks import was_restarted
+from tracer.recording.ranks import restarts
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -63,7 +63,7 @@ def reserved(output: str | None, stem: str, force: bool) -> dict[str, Any]:
     if not shown or shown.endswith(os.sep):
         path = naming.reserve_numbered(path, stem)
         return {"path": path, "shown": shown + os.path.basename(path), "reserved": True, "force": False}
-    if not force and was_restarted():  # the trace of the first start, of this rank, is there
+    if not force and restarts():  # the trace of the first start, of this rank, is there
         free = naming.reserve_free(path)
         named = os.path.join(os.path.dirname(shown), os.path.basename(free))
         return {"path": free, "shown": named, "reserved": True, "force": False}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Protocol
 
+import polars as pl
+
+from tracer.analysis.job.ranks import of_earlier_start
 from tracer.fleet.parts import Kept, Parts
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part, Task, unread
@@ -40,7 +44,8 @@ def gather(
 
     Traces are taken from the iterable as engines have room for them; `done` is called after each one that was
     read, or could not be. `say` gets a line for each trace that could not be read, or whose rank another
-    trace of the same job has: of two in one call the first one by path is used, else the newer call's.
+    trace of the same job has: of two in one call that of the later start of the job is used, or the first one
+    by path, else the newer call's.
     """
     found = Gathered()
     holders = _Holders(parts, say)
@@ -107,11 +112,15 @@ class _Holders:
         key = trace.job, part.rank
         before = self._held.get(key)
         if before is not None and before.trace != trace.path:
-            if before.trace in self._ours and before.trace < trace.path:
-                return _both(before.trace, *key)
+            starts = (
+                _restarts(before.table("ranks")),
+                _restarts(pl.read_parquet(BytesIO(part.tables["ranks"]))),
+            )
+            if before.trace in self._ours and (-starts[0], before.trace) < (-starts[1], trace.path):
+                return _both(before.trace, *key, *starts)
             self._parts.drop(before)
             if before.trace in self._ours:
-                self._displace(before, trace)
+                self._displace(before, trace, *starts)
             else:
                 self._say(
                     f"rank {part.rank} of job {trace.job} is now that of {trace.path}, not of {before.trace}"
@@ -119,13 +128,20 @@ class _Holders:
         self._held[key] = self._parts.write(trace, part, parts)
         return None
 
-    def _displace(self, before: Kept, trace: TraceFile) -> None:
-        error = _both(trace.path, before.job, before.rank)
+    def _displace(self, before: Kept, trace: TraceFile, restarts: int, last: int) -> None:
+        error = _both(trace.path, before.job, before.rank, last, restarts)
         loser = TraceFile(before.trace, before.job, before.version)
         self._parts.write(loser, unread(loser, error), 1)
         self.displaced[before.trace] = error
         self._say(f"{before.trace}: {error}")
 
 
-def _both(used: str, job: str, rank: int | None) -> str:
+def _restarts(ranks: pl.DataFrame) -> int:
+    return int(ranks["restarts"].fill_null(0).max() or 0)  # type: ignore[arg-type]
+
+
+def _both(used: str, job: str, rank: int | None, last: int, restarts: int) -> str:
+    """Why a trace is not used whose start of the job has `restarts` before it; that of `used` has `last`."""
+    if restarts < last:
+        return of_earlier_start(restarts, last)
     return f"rank {rank} of job {job} is in {used} too, which is used; keep one job a folder"

@@ -20,7 +20,7 @@ from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
 from tracer.trace.bytes.damage import DamagedError, whole
 
-FORMAT = 9
+FORMAT = 10
 """Changes when partial tables do, or what counts as read: parts of another format are made again"""
 ABOUT = "about.json"
 _LONGEST_ABOUT = 1 << 20

@@ -46,7 +46,8 @@ def facts() -> dict[str, object]:
 
 def of(number: int, ranks: int) -> dict[str, object]:
     """The same of a rank that is known."""
-    return {"rank": number, "ranks": ranks, "host": os.uname().nodename, "boot": boot()}
+    again = {"restarts": restarts()} if restarts() else {}
+    return {"rank": number, "ranks": ranks, "host": os.uname().nodename, "boot": boot(), **again}
 
 
 def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
@@ -58,9 +59,9 @@ def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
     return None
 
 
-def was_restarted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether what starts the job has started it before: a rank of it had died."""
-    return any((number_of(environment.get(name, "")) or 0) > 0 for name in _RESTARTS)
+def restarts(environment: Mapping[str, str] = os.environ) -> int:
+    """How often what starts the job has started it before: a rank of it had died."""
+    return max(number_of(environment.get(name, "")) or 0 for name in _RESTARTS)
 
 
 def _of_torch() -> Rank | None:

@@ -82,5 +82,6 @@ def load_job(folder: str | os.PathLike[str]) -> Job:
         raise failed
     job = job_of(traces)
     ranked = {id(part.trace) for part in job.parts}
+    ranked |= {id(trace) for trace in traces if trace.path in job.unread}
     rankless = tuple(trace for trace in traces if id(trace) not in ranked)
-    return replace(job, unread=unread, left_out=left_out, rankless=rankless)
+    return replace(job, unread={**job.unread, **unread}, left_out=left_out, rankless=rankless)

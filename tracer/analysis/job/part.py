@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankPart:
-    """One rank: a process of a trace. `began_ns` is the clock of its boot when times in the trace are 0."""
+    """One rank: a process of a trace. `began_ns` is the clock of its boot when times in the trace are 0.
+
+    `restarts` is how often the job had been started before.
+    """
 
     rank: int
     ranks: int
@@ -20,3 +23,4 @@ class RankPart:
     began_ns: int
     process: int
     trace: Trace
+    restarts: int = 0

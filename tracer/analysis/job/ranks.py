@@ -42,7 +42,8 @@ class Job:
     """The ranks that were recorded, in order; `ranks` is how many the job has.
 
     `unread` says of each file of the folder that could not be read why, `left_out` of each trace how many
-    dumps of its recording were not read, and `rankless` are the traces that do not say their rank.
+    dumps of its recording were not read, and `rankless` are the traces that do not say their rank. Of a job
+    that was started again `parts` are of its last start, and the other traces are in `unread`.
     """
 
     parts: tuple[RankPart, ...]
@@ -140,11 +141,11 @@ class Job:
 def ranks_of(trace: Trace) -> list[RankPart]:
     """The ranks in one trace: none, one, or several where the job's launcher was recorded."""
     parts: list[RankPart] = []
-    seen: set[int] = set()
+    seen: set[tuple[int, int | None]] = set()
     for row in trace.processes.filter(pl.col("rank").is_not_null()).sort("process").iter_rows(named=True):
-        if row["rank"] in seen:  # a worker that a rank started
+        if (row["rank"], row["restarts"]) in seen:  # a worker that a rank started
             continue
-        seen.add(row["rank"])
+        seen.add((row["rank"], row["restarts"]))
         parts.append(
             RankPart(
                 rank=row["rank"],
@@ -154,6 +155,7 @@ def ranks_of(trace: Trace) -> list[RankPart]:
                 began_ns=trace.began_ns,
                 process=row["process"],
                 trace=trace,
+                restarts=row["restarts"] or 0,
             )
         )
     return parts
@@ -175,14 +177,28 @@ def behind_path(words: str, path: str) -> str:
 
 def job_of(traces: Iterable[Trace]) -> Job:
     """The ranks in these traces. Raises JobError if there is none, or one is there twice."""
-    parts = [part for trace in traces for part in ranks_of(trace)]
-    if not parts:
+    found = [part for trace in traces for part in ranks_of(trace)]
+    if not found:
         raise JobError("no trace says which rank it is of; start the job with torchrun, srun or mpirun")
-    parts.sort(key=lambda part: part.rank)
+    last = max(part.restarts for part in found)
+    parts = sorted((part for part in found if part.restarts == last), key=lambda part: part.rank)
+    read = {part.trace.path for part in parts}
+    earlier = {
+        part.trace.path: of_earlier_start(part.restarts, last)
+        for part in found
+        if part.trace.path not in read
+    }
     for one, other in pairwise(parts):
         if one.rank == other.rank:
             raise JobError(
                 f"{one.trace.path} and {other.trace.path} are both of rank {one.rank}; keep one job a folder"
-                ", and one start of a job that was started again"
             )
-    return Job(tuple(parts), max(max(part.ranks, part.rank + 1) for part in parts))
+    return Job(tuple(parts), max(max(part.ranks, part.rank + 1) for part in parts), earlier)
+
+
+def of_earlier_start(restarts: int, last: int) -> str:
+    """Why a trace of a job that was started again is not read."""
+    return (
+        f"it is of start {restarts + 1:,} of the job, and start {last + 1:,} is read; to see start "
+        f"{restarts + 1:,}, move its traces into a folder of their own"
+    )

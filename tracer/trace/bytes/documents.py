@@ -209,7 +209,7 @@ _DOCUMENTS: dict[str, Any] = {
         },
     },
     "rank": {
-        **dict.fromkeys(("rank", "ranks"), _place),
+        **dict.fromkeys(("rank", "ranks", "restarts"), _place),
         **dict.fromkeys(("host", "boot"), _text),
         "groups": {str: {"ranks": [_place], "description": _text}},
     },

@@ -198,7 +198,7 @@ DOCUMENTS: dict[str, Any] = {
     },
     "source_lines": _source_lines,
     "rank": {
-        **dict.fromkeys(("rank", "ranks"), plain),
+        **dict.fromkeys(("rank", "ranks", "restarts"), plain),
         "boot": by(_hashed),
         "host": gone("names of hosts"),
         "groups": Each(by(Names.group), {"ranks": figures, "description": gone("names of process groups")}),

@@ -380,7 +380,7 @@ def _processes_table(recording: Contents) -> pl.DataFrame:
     rows: list[tuple[Any, ...]] = []
     for process in sorted(recording.pids.keys() | defined.keys()):
         rank = recording.definitions.documents.get(process, {}).get("rank") or {}
-        place = (rank.get("rank"), rank.get("ranks"), rank.get("host"), rank.get("boot"))
+        place = tuple(rank.get(name) for name in ("rank", "ranks", "host", "boot", "restarts"))
         if process in defined:
             _, pid, _, how, command = defined[process]
             rows.append((process, pid, how, command, *place))

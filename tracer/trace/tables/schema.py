@@ -303,5 +303,6 @@ PROCESSES: Schema = {
     "ranks": pl.Int64,
     "host": pl.String,
     "boot": pl.String,
+    "restarts": pl.Int64,
 }
 THREADS: Schema = {"process": pl.UInt32, "thread": pl.UInt32, "name": pl.String}

@@ -56,6 +56,24 @@ for i in range(6):
 print(x[0].item())
 dist.destroy_process_group()
 """
+COMPILED = """\
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+dist.init_process_group("gloo")
+
+
+@torch.compile
+def total(x):
+    reduced = functional.all_reduce(x * 2, "sum", dist.group.WORLD)
+    return functional.all_gather_tensor(reduced, 0, dist.group.WORLD).sum()
+
+
+for _ in range(3):
+    total(torch.ones(4))
+dist.destroy_process_group()
+"""
 BEHIND = """\
 import time
 import torch
@@ -206,6 +224,16 @@ def test_groups_are_matched_each_on_its_own(launcher: Launcher) -> None:
     late = of_pairs.filter((pl.col("number") > 0) & (pl.col("late_ns") > 10_000_000))
     assert set(late["last"]) == {2}
     assert len(late) == 5
+
+
+@pytest.mark.slow
+def test_collectives_in_compiled_code_are_matched(launcher: Launcher) -> None:
+    launcher.write(COMPILED)
+    assert launcher.job(2, "-o", "job/", "script.py").status == 0
+    found = tracer.load_job(launcher.folder / "job").collectives
+    called = [("c10d::allreduce_", 2, 16), ("c10d::allgather_into_tensor_coalesced_", 2, 32)]
+    assert found.select("op", "ranks", "bytes").rows() == called * 3
+    assert {Path(line).name for line in found["source"]} == {"script.py:15"}
 
 
 def test_the_memory_of_each_rank(launcher: Launcher) -> None:

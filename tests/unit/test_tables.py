@@ -53,7 +53,7 @@ COLUMNS = {
     "steps": "process step phase start_ns end_ns module",
     "module_calls": "id module source process thread start_ns end_ns step phase open",
     "source_lines": "source text cell",
-    "processes": "process pid how command rank ranks host boot",
+    "processes": "process pid how command rank ranks host boot restarts",
     "threads": "process thread name",
 }
 
@@ -358,8 +358,8 @@ def test_processes_threads_and_environment(tmp_path: Path) -> None:
     hop(writer.lane(1, 0, 2001, torch_thread=1), 0)
     trace = read(writer, tmp_path)
     assert trace.processes.rows() == [
-        (0, 100, "root", "python 0", None, None, None, None),
-        (1, 101, "forked", "python 1", None, None, None, None),
+        (0, 100, "root", "python 0", *[None] * 5),
+        (1, 101, "forked", "python 1", *[None] * 5),
     ]
     assert trace.threads.rows() == [(0, 1001, "python"), (1, 2001, None)]
     assert trace.environment == {"python": "3.11"}

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from typing import Protocol
-
-import polars as pl
 
 from tracer.analysis.job.ranks import of_earlier_start
 from tracer.fleet.parts import Kept, Parts
@@ -112,16 +109,14 @@ class _Holders:
         key = trace.job, part.rank
         before = self._held.get(key)
         if before is not None and before.trace != trace.path:
-            starts = (
-                _restarts(before.table("ranks")),
-                _restarts(pl.read_parquet(BytesIO(part.tables["ranks"]))),
-            )
-            if before.trace in self._ours and (-starts[0], before.trace) < (-starts[1], trace.path):
-                return _both(before.trace, *key, *starts)
-            self._parts.drop(before)
             if before.trace in self._ours:
+                starts = int(before.table("ranks")["restarts"][0] or 0), part.restarts
+                if (-starts[0], before.trace) < (-starts[1], trace.path):
+                    return _both(before.trace, *key, *starts)
+                self._parts.drop(before)
                 self._displace(before, trace, *starts)
             else:
+                self._parts.drop(before)
                 self._say(
                     f"rank {part.rank} of job {trace.job} is now that of {trace.path}, not of {before.trace}"
                 )
@@ -134,10 +129,6 @@ class _Holders:
         self._parts.write(loser, unread(loser, error), 1)
         self.displaced[before.trace] = error
         self._say(f"{before.trace}: {error}")
-
-
-def _restarts(ranks: pl.DataFrame) -> int:
-    return int(ranks["restarts"].fill_null(0).max() or 0)  # type: ignore[arg-type]
 
 
 def _both(used: str, job: str, rank: int | None, last: int, restarts: int) -> str:

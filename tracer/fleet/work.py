@@ -29,13 +29,15 @@ class Task:
 class Part:
     """The tables of a rank, each a Parquet file.
 
-    `rank` is null where the trace says none, or could not be read: then `error` says why.
+    `rank` is null where the trace says none, or could not be read: then `error` says why. `restarts` is how
+    often the job had been started before.
     """
 
     host: str
     rank: int | None
     tables: dict[str, bytes]
     error: str | None = None
+    restarts: int = 0
 
 
 def analyse(task: Task) -> list[Part]:
@@ -57,6 +59,7 @@ def analyse(task: Task) -> list[Part]:
                         table: parquet(rows)
                         for table, rows in partial_tables(part, trace, name, task.trace.dumps).items()
                     },
+                    restarts=part.restarts,
                 )
                 for part in parts_of(trace)
             ]

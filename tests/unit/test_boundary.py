@@ -37,7 +37,6 @@ KNOWN = {
     ("names of torch", "tracer/compare/workload.py"): "a dtype of tracer's own cases",
     ("opens a file", "tracer/trace/bytes/packed.py"): "the trace, and the output that the user names",
     ("opens a file", "tracer/trace/names/completion.py"): "the trace itself",
-    ("opens a file", "tracer/export/output.py"): "the output that the user names",
     ("opens a file", "tracer/fleet/parts.py"): "the descriptor that open_regular gave",
     ("opens a file", "tracer/report/html/document.py"): "files of tracer",
     ("opens a file", "tracer/report/svg/picture.py"): "files of tracer",

@@ -13,6 +13,8 @@ from tracer.analysis.trees import outermost_rows, parent_rows
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
+_MOST_DEVICES = 64
+
 
 @dataclass(frozen=True)
 class MemoryUse:
@@ -41,10 +43,14 @@ class MemoryUse:
 
 
 def memory_use(trace: Trace) -> list[MemoryUse]:
-    """The use of each device in each process that was recorded with `--memory`, most memory first."""
+    """The use of each device in each process that was recorded with `--memory`, most memory first.
+
+    Of a trace of more devices than a machine has, of those with most blocks.
+    """
     if trace.memory.is_empty():
         return []
-    asked = _with_origin(trace)
+    devices = trace.memory["device"].value_counts(sort=True)["device"].head(_MOST_DEVICES)
+    asked = _with_origin(trace).filter(pl.col("device").is_in(devices.implode()))
     parts = asked.partition_by("process", "device", as_dict=True, maintain_order=True)
     found = [_of_device(int(process), str(device), part) for (process, device), part in parts.items()]
     return sorted(found, key=lambda use: -use.peak_bytes)

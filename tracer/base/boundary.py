@@ -14,6 +14,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
 # tests/cpu/test_foreign_replay.py compares the types with those that torch knows.
@@ -172,6 +173,16 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def new_beside(path: Path) -> tuple[int, Path]:
+    """A new file `.NAME.PID` beside `path`, which it replaces once it is whole. Raises OSError.
+
+    The folder may be a stranger's, who has put a link there: it is not followed.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), partial
 
 
 def inside(folder: str, path: str) -> str:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracer.base.boundary import new_beside
 from tracer.cli.common import USAGE, fail, say, writing
 
 if TYPE_CHECKING:
@@ -72,12 +73,15 @@ def write_output(output: Path, text: str) -> None:
         from tracer.report.github import for_github
 
         text = for_github(text)
-    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    partial = None
     try:
-        partial.write_text(text, encoding="utf-8")
+        descriptor, partial = new_beside(output)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
         partial.replace(output)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        if partial is not None:
+            partial.unlink(missing_ok=True)
         fail(f"cannot write {output}: {error.strerror or error}")
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from tracer.base.boundary import new_beside
+
 _BLOCK_BYTES = 1 << 20
 _GZIP_LEVEL = 6
 
@@ -21,9 +23,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
     If the block fails, nothing is left behind, and the old file at `path` stays.
     """
-    partial = _beside(path)
+    descriptor, partial = new_beside(path)
     try:
-        with open(partial, "wb", _BLOCK_BYTES) as file:
+        with os.fdopen(descriptor, "wb", _BLOCK_BYTES) as file:
             if path.suffix == ".gz":
                 packed = gzip.GzipFile(path.stem, "wb", _GZIP_LEVEL, file, mtime=0)
                 with io.BufferedWriter(packed, _BLOCK_BYTES) as blocks:

@@ -12,6 +12,7 @@ import polars as pl
 from tracer.analysis.fleet.partial import NO_RANK, partial_tables, parts_of, unread_tables
 from tracer.analysis.fleet.rank_tables import UNKNOWN
 from tracer.analysis.job.ranks import behind_path, lost_facts
+from tracer.base.boundary import new_beside
 from tracer.fleet.traces import TraceFile, on_this_machine
 
 _ROW_GROUP = 1 << 16
@@ -98,9 +99,10 @@ def parquet(table: pl.DataFrame) -> bytes:
 def write(tables: dict[str, pl.DataFrame], out: Path) -> None:
     """`out`/TABLE.parquet for each; an older file stays whole until the new one is. Raises OSError."""
     for name, table in tables.items():
-        partial = out / f".{name}.parquet.{os.getpid()}"
+        descriptor, partial = new_beside(out / f"{name}.parquet")
         try:
-            partial.write_bytes(parquet(table))
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(parquet(table))
             partial.replace(out / f"{name}.parquet")
         finally:
             partial.unlink(missing_ok=True)

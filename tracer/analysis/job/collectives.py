@@ -84,12 +84,17 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
 
 
 def groups_of(scalars: pl.DataFrame) -> pl.DataFrame:
-    """inputs, group. A name that is too long for a recorded value is cut, and no JSON: it is not known."""
+    """inputs, group. A name that is too long for a recorded value is cut, and no JSON: it is not known.
+
+    What is no text in UTF-8 is no name.
+    """
     rows = []
     for number, value in scalars.select("id", "value").iter_rows():
         if value.startswith('{"process_group"'):
-            with suppress(ValueError):
-                rows.append((number, json.loads(value)["process_group"]))
+            with suppress(ValueError, KeyError, RecursionError):
+                group = json.loads(value)["process_group"]
+                if isinstance(group, str) and group.encode():
+                    rows.append((number, group))
     return pl.DataFrame(rows, {"inputs": pl.UInt32, "group": pl.String}, orient="row").unique("inputs")
 
 

@@ -158,8 +158,8 @@ def _numbers(scalars: pl.DataFrame) -> pl.DataFrame:
     """The numbers behind the group of each call's inputs, in order: inputs, first, second."""
     numbers = scalars.filter(pl.col("value").str.contains(r"^-?\d+$")).sort("id", "position")
     return numbers.group_by(inputs=pl.col("id").cast(pl.UInt32)).agg(
-        first=pl.col("value").cast(pl.Int64).first(),
-        second=pl.col("value").cast(pl.Int64).slice(1, 1).first(),
+        first=pl.col("value").cast(pl.Int64, strict=False).first(),
+        second=pl.col("value").cast(pl.Int64, strict=False).slice(1, 1).first(),
     )
 
 

@@ -68,6 +68,8 @@ from tracer.trace.tables.stacks import Stacks
 from tracer.trace.tables.steps import Steps, find_steps, steps_table
 from tracer.trace.tables.values import values_table
 
+_LATEST_NS = 1 << 62
+"""Of the clock, 146 years after a start: a larger one is no time, and a sum of two must fit a column"""
 # Of the time that loading takes, as it was measured of 10 million hops.
 _UNTIL_READ, _UNTIL_GATHERED = 0.2, 0.65
 _OF_OTHER_DOCUMENTS = ("settings", "cuda")
@@ -283,7 +285,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         thread_keys=thread_keys_table(vocabulary.thread_keys.numbers, keys),
         source_lines=_source_lines(definitions.documents),
         owner=recording.owner,
-        began_ns=recording.header.start_ns,
+        began_ns=recording.header.start_ns if recording.header.start_ns < _LATEST_NS else 0,
         _arguments=(arguments, calls),
     )
 

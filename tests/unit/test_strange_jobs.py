@@ -1,0 +1,77 @@
+"""What a stranger's folder, trace or ranks may hold, and no reader follows or crashes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from one_op import one_op
+from synthetic import TraceWriter
+
+from tracer.analysis.job.collectives import groups_of
+from tracer.analysis.job.messages import _numbers
+from tracer.analysis.memory_use import memory_use
+from tracer.cli.output import write_output
+from tracer.export.output import new_file
+from tracer.fleet.work import write
+from tracer.trace import load
+
+
+def planted(folder: Path, name: str) -> Path:
+    """The file that a link leads to, which is where `name` is written before it is whole."""
+    victim = folder / "victim"
+    victim.write_text("precious")
+    (folder / f".{name}.{os.getpid()}").symlink_to(victim)
+    return victim
+
+
+def test_no_output_is_written_through_a_link(tmp_path: Path) -> None:
+    names = ["report.html", "out.json", "ranks.parquet"]
+    victims = [planted(tmp_path, name) for name in names]
+    write_output(tmp_path / names[0], "report")
+    with new_file(tmp_path / names[1]) as file:
+        file.write(b"export")
+    write({"ranks": pl.DataFrame({"rank": [0]})}, tmp_path)
+    assert [victim.read_text() for victim in victims] == ["precious"] * 3
+    assert not any((tmp_path / name).is_symlink() for name in names)
+    assert (tmp_path / names[0]).read_text() == "report"
+    assert (tmp_path / names[1]).read_bytes() == b"export"
+    assert pl.read_parquet(tmp_path / names[2]).rows() == [(0,)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "victim"])
+
+
+@pytest.mark.parametrize(
+    "group",
+    ['["0"]', '{"0": 1}', "0", "null", "[" * 900 + "]" * 900, "[" * 90_000, r'"\ud800"'],
+    ids=["list", "object", "number", "null", "nested", "deep", "surrogate"],
+)
+def test_the_group_of_a_call_is_a_text(group: str) -> None:
+    values = [f'{{"process_group": {group}}}', '{"process_group": "0"}', '{"process_groups": "0"}']
+    scalars = pl.DataFrame({"id": [1, 2, 3], "value": values}, {"id": pl.UInt64, "value": pl.String})
+    assert groups_of(scalars).rows() == [(2, "0")]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, str(1 << 64), "\u0661"])
+def test_a_peer_that_is_no_number_is_not_known(number: str) -> None:
+    rows = {"id": [1, 1, 2], "position": [1, 2, 1], "value": ["3", number, number]}
+    assert sorted(_numbers(pl.DataFrame(rows)).rows()) == [(1, 3, None), (2, None, None)]
+
+
+@pytest.mark.parametrize("start_ns", [1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_a_start_that_no_clock_reaches_is_not_known(start_ns: int, tmp_path: Path) -> None:
+    trace = load(one_op(tmp_path / "a.trace", header={"start_ns": start_ns, "last_ns": start_ns}))
+    assert trace.began_ns == 0
+
+
+def test_of_more_devices_than_a_machine_has_those_with_most_blocks(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    lane = writer.lane()
+    for device in range(200):
+        lane.memory(0x1000 + device * 4096, 1 << 20, device=device)
+    lane.memory(0x9000_0000, 1 << 20, device=199)
+    uses = memory_use(load(writer.write(tmp_path / "a.trace")))
+    assert len(uses) == 64
+    assert uses[0].peak_bytes == 2 << 20

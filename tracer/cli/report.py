@@ -197,4 +197,6 @@ def _is_page(output: Path | None, html: bool) -> bool:
 def _beside(file: Path) -> Path:
     """`run.html` of `run.trace` and of `run.trace.xz`, `job.html` of the folder `job`."""
     file = file if file.name else file.absolute()
+    if not file.name:
+        fail(f"{file} has no name for a page beside it; give one with -o OUT.html", USAGE)
     return file.with_name(file.name.removesuffix(".xz").removesuffix(".trace") + ".html")

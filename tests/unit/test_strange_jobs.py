@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import typer
 from one_op import one_op
 from synthetic import TraceWriter
 
@@ -14,6 +15,7 @@ from tracer.analysis.job.collectives import groups_of
 from tracer.analysis.job.messages import _numbers
 from tracer.analysis.memory_use import memory_use
 from tracer.cli.output import write_output
+from tracer.cli.report import _beside
 from tracer.export.output import new_file
 from tracer.fleet.work import write
 from tracer.trace import load
@@ -75,3 +77,9 @@ def test_of_more_devices_than_a_machine_has_those_with_most_blocks(tmp_path: Pat
     uses = memory_use(load(writer.write(tmp_path / "a.trace")))
     assert len(uses) == 64
     assert uses[0].peak_bytes == 2 << 20
+
+
+def test_a_folder_without_a_name_has_no_page_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        _beside(Path("/"))
+    assert capsys.readouterr().err == "tracer: / has no name for a page beside it; give one with -o OUT.html\n"

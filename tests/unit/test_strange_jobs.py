@@ -82,4 +82,5 @@ def test_of_more_devices_than_a_machine_has_those_with_most_blocks(tmp_path: Pat
 def test_a_folder_without_a_name_has_no_page_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         _beside(Path("/"))
-    assert capsys.readouterr().err == "tracer: / has no name for a page beside it; give one with -o OUT.html\n"
+    said = capsys.readouterr().err
+    assert said == "tracer: / has no name for a page beside it; give one with -o OUT.html\n"

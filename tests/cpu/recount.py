@@ -45,7 +45,7 @@ def grouped(rows: Iterable[Row], *columns: str) -> dict[Any, list[Row]]:
 class Recount:
     def __init__(self, folder: Path) -> None:
         self.tables = {path.stem: pl.read_parquet(path).to_dicts() for path in folder.glob("*.parquet")}
-        self.cwd = json.loads((folder / "about.json").read_text())["environment"]["cwd"]
+        self.cwd = json.loads((folder / "about.json").read_text())["environment"].get("cwd")
         self.hops, self.ranges = self.tables["hops"], self.tables["ranges"]
         self.inside = grouped(self.hops, "parent")
         for hop in self.hops:

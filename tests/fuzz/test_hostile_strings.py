@@ -200,7 +200,7 @@ def test_what_a_script_may_do(text: str, fault: str) -> None:
         ("o.json", '{"a": NaN}', "no JSON"),
         ("o.json", "[]", "a JSON list"),
         ("o.md", "# INJECTED", "a heading"),
-        ("o.html", "<script>1</script>", "1 scripts"),
+        ("o.html", "<script>1</script>", "scripts in a page"),
         ("o.html", "<img src=x>", "an image"),
     ],
 )

@@ -33,8 +33,6 @@ _BUCKETS = 4_000  # of the curves of a rank
 _MOST_PARTS = 40_000
 _OF_MEETINGS = ("number", "step", "bytes", "ranks", "last", "late_ns", "wait_ns")
 _OF_MESSAGES = ("rank", "sender", "begin_ns", "end_ns", "sent_ns", "bytes", "step")
-_OF_MEETINGS = ("number", "step", "bytes", "ranks", "last", "late_ns", "wait_ns")
-_OF_MESSAGES = ("rank", "sender", "begin_ns", "end_ns", "sent_ns", "bytes", "step")
 
 
 def render_job(job: Job, name: str, rows: int | None = None) -> str:

@@ -131,8 +131,8 @@ def _of_verb(file: Path, verb: list[str]) -> str:
         return fault
     if more := {*os.listdir(), *os.listdir("..")} - before - set(outputs):
         return f"left behind: {', '.join(sorted(more))}"
-    page = file.with_name(f".{file.stem}.html.{os.getpid()}")  # of --html: beside the trace until it is whole
-    written = [*outputs, str(page.absolute())]
+    page = file.with_name(f".{file.stem}.html.{os.getpid()}")  # beside the trace until it is whole
+    written = outputs + [str(page.absolute())] * ("--html" in verb)
     if fault := next((fault for event in seen if (fault := deed(event, verb, written))), ""):
         return fault
     for output in filter(os.path.exists, outputs):

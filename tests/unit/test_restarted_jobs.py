@@ -52,8 +52,14 @@ def test_of_a_rank_a_fleet_reads_the_later_start(job: Path, tmp_path: Path) -> N
     parts = Parts(tmp_path / "out")
     errors = gather(parts, find([str(job)]), Processes(1)).errors
     assert {Path(path).name: why for path, why in errors.items()} == {"rank0.trace": WHY, "rank1.trace": WHY}
-    ranks = merge(parts.all())["ranks"].filter(rank=1)
-    assert [Path(path).name for path in ranks["trace"]] == ["rank1.trace.later.trace"]
+    ranks = merge(parts.all())["ranks"]
+    read = ranks.drop_nulls("rank").sort("rank")
+    assert [Path(path).name for path in read["trace"]] == ["rank0.0002.trace", "rank1.trace.later.trace"]
+    assert read["ranks"].to_list() == [2, 2]
+    unread = {Path(path).name: why for path, why in ranks.drop_nulls("error").select("trace", "error").rows()}
+    assert unread == dict.fromkeys(
+        [f"rank{rank}.trace" for rank in range(3)], WHY
+    )  # of rank 2 none came later
 
 
 def test_ranks_of_two_starts_in_one_trace(tmp_path: Path) -> None:

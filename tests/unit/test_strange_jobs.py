@@ -18,6 +18,7 @@ from tracer.cli.output import write_output
 from tracer.cli.report import _beside
 from tracer.export.output import new_file
 from tracer.fleet.work import write
+from tracer.overrides import measured
 from tracer.trace import load
 
 
@@ -30,13 +31,14 @@ def planted(folder: Path, name: str) -> Path:
 
 
 def test_no_output_is_written_through_a_link(tmp_path: Path) -> None:
-    names = ["report.html", "out.json", "ranks.parquet"]
+    names = ["report.html", "out.json", "ranks.parquet", "measured.json"]
     victims = [planted(tmp_path, name) for name in names]
     write_output(tmp_path / names[0], "report")
     with new_file(tmp_path / names[1]) as file:
         file.write(b"export")
     write({"ranks": pl.DataFrame({"rank": [0]})}, tmp_path)
-    assert [victim.read_text() for victim in victims] == ["precious"] * 3
+    measured.write(tmp_path / names[3], measured.Measurements(measured.Key("H200", "2.13", "build"), {}))
+    assert {victim.read_text() for victim in victims} == {"precious"}
     assert not any((tmp_path / name).is_symlink() for name in names)
     assert (tmp_path / names[0]).read_text() == "report"
     assert (tmp_path / names[1]).read_bytes() == b"export"

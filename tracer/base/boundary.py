@@ -175,12 +175,17 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+def beside(path: Path) -> Path:
+    """`.NAME.PID`: where that is made which replaces `path` once it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
 def new_beside(path: Path) -> tuple[int, Path]:
-    """A new file `.NAME.PID` beside `path`, which it replaces once it is whole. Raises OSError.
+    """A new file at `beside(path)`, its descriptor first. Raises OSError.
 
     The folder may be a stranger's, who has put a link there: it is not followed.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = beside(path)
     partial.unlink(missing_ok=True)
     return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), partial
 

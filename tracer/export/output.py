@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tracer.base.boundary import new_beside
+from tracer.base.boundary import beside, new_beside
 
 _BLOCK_BYTES = 1 << 20
 _GZIP_LEVEL = 6
@@ -41,7 +41,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill that replaces `path` at the end, also an existing folder."""
-    partial, old = _beside(path), _beside(path).with_suffix(".old")
+    partial, old = beside(path), beside(path).with_suffix(".old")
     try:
         partial.mkdir()
         yield partial
@@ -59,7 +59,3 @@ def new_folder(path: Path) -> Iterator[Path]:
 def holds_only(folder: Path, names: Collection[str]) -> bool:
     """Whether a folder has only files of these names, so that it may be replaced."""
     return all(path.name in names and not path.is_dir() for path in folder.iterdir())
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")

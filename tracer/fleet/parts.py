@@ -15,7 +15,7 @@ import polars as pl
 
 from tracer.analysis.fleet.partial import SCHEMAS
 from tracer.analysis.fleet.rank_tables import RankTables
-from tracer.base.boundary import inside, open_regular
+from tracer.base.boundary import beside, inside, open_regular
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
 from tracer.trace.bytes.damage import DamagedError, whole
@@ -110,7 +110,7 @@ class Parts:
         about = Kept(
             trace.job, part.host, part.rank, trace.path, trace.version, parts, part.error, FORMAT, folder
         )
-        partial = folder.with_name(f".{folder.name}.{os.getpid()}")
+        partial = beside(folder)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for name, data in part.tables.items():

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tracer.base.boundary import open_regular
+from tracer.base.boundary import new_beside, open_regular
 from tracer.base.cache import cache_folder
 from tracer.base.say import say
 
@@ -162,9 +162,10 @@ def write(path: Path, measurements: Measurements) -> None:
     key = measurements.key
     data = {"format": FORMAT, "gpu": key.gpu, "torch": key.torch, "build": key.build}
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor, partial = new_beside(path)
     try:
-        partial.write_text(json.dumps(data | measurements.families, indent=1) + "\n", encoding="utf-8")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(data | measurements.families, indent=1) + "\n")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -46,8 +46,10 @@ def facts() -> dict[str, object]:
 
 def of(number: int, ranks: int) -> dict[str, object]:
     """The same of a rank that is known."""
-    again = {"restarts": restarts()} if restarts() else {}
-    return {"rank": number, "ranks": ranks, "host": os.uname().nodename, "boot": boot(), **again}
+    place: dict[str, object] = {"rank": number, "ranks": ranks, "host": os.uname().nodename, "boot": boot()}
+    if again := restarts():
+        place["restarts"] = again
+    return place
 
 
 def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import polars as pl
@@ -115,7 +114,7 @@ def facts_in_words(tables: Tables) -> list[str]:
         )
     if incomplete:
         found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
-    found += [_only_ops(tables)] * bool(_only_ops(tables)) + missing_in_words(tables)
+    found += _only_ops_in_words(tables) + missing_in_words(tables)
     for job, own in _jobs_of(tables["ranks"]):
         left_out = dict(own.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
         found += [_of_job(job, tables) + said for said in dumps_in_words(left_out)]
@@ -131,14 +130,15 @@ def facts_in_words(tables: Tables) -> list[str]:
     return found
 
 
-def _only_ops(tables: Tables) -> str:
-    """Of ranks that were recorded with --ops: which; else empty."""
-    chosen = [json.loads(of).get("only_ops") for of in tables["certificates"]["certificate"]]
-    narrowed = [[str(pattern) for pattern in of] for of in chosen if isinstance(of, list) and of]
-    if not narrowed:
-        return ""
-    words = prose(only_ops_in_words(narrowed[0]))
-    return f"Of {count(len(narrowed), 'rank')} only {words} were recorded: others may have run, unseen."
+def _only_ops_in_words(tables: Tables) -> list[str]:
+    """Which ops alone were recorded of ranks, if they were recorded with --ops."""
+    narrowed = _read(tables).filter(pl.col("only_ops").list.len() > 0)
+    by = narrowed.group_by("job", "only_ops", maintain_order=True).len()
+    return [
+        f"{_of_job(job, tables)}Of {count(ranks, 'rank')} only {prose(only_ops_in_words(patterns))} were "
+        "recorded: others may have run, unseen."
+        for job, patterns, ranks in by.iter_rows()
+    ]
 
 
 def missing_in_words(tables: Tables) -> list[str]:

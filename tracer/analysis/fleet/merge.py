@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from tracer.analysis.fleet.across import across
 from tracer.analysis.fleet.fold import KERNELS, OPS, STEPS, folded
 from tracer.analysis.fleet.numbered import Numbered
-from tracer.analysis.fleet.rank_tables import RankTables
+from tracer.analysis.fleet.partial import unread_tables
+from tracer.analysis.fleet.rank_tables import UNKNOWN, InMemory, RankTables
 from tracer.analysis.job.collectives import CALLS, matched, waits
 from tracer.analysis.job.lateness import LATE, late_ranks
 from tracer.analysis.job.messages import MESSAGES, STAGES, by_lines, received, stage
 from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
+from tracer.analysis.job.ranks import of_earlier_start
 from tracer.analysis.job.stuck import stuck
 from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
 
@@ -51,6 +54,7 @@ def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.
     mismatched    a row for each op, of ranks that wait in different collectives of one group
     unanswered    a row for each call in which dumped ranks probably wait for ranks that have no trace here
     """
+    parts = _of_last_starts(parts)
     ranks = pl.concat([part.placed("ranks") for part in parts])
     jobs = [_job(job, own, at_once) for job, own in _by_job(parts).items()]
     merged = {name: pl.concat([job[name] for job in jobs]) for name in jobs[0]}
@@ -64,6 +68,23 @@ def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.
         **{name: pl.concat([part.placed(name) for part in parts]) for name in _AS_THEY_ARE},
         **merged,
     }
+
+
+def _of_last_starts(parts: Sequence[RankTables]) -> list[RankTables]:
+    """Of a job that was started again, a rank that its last start has no more counts as not read."""
+    facts = [part.table("ranks").row(0, named=True) for part in parts]
+    last: dict[str, int] = {}
+    for part, fact in zip(parts, facts, strict=True):
+        last[part.job] = max(last.get(part.job, 0), fact["restarts"] or 0)
+
+    def kept(part: RankTables, fact: dict[str, Any]) -> RankTables:
+        restarts = fact["restarts"]
+        if part.rank is None or (restarts or 0) == last[part.job]:
+            return part
+        why = of_earlier_start(restarts or 0, last[part.job])
+        return InMemory(part.job, UNKNOWN, None, unread_tables(fact["trace"], why))
+
+    return [kept(part, fact) for part, fact in zip(parts, facts, strict=True)]
 
 
 def _by_job(parts: Sequence[RankTables]) -> dict[str, list[RankTables]]:

@@ -1,6 +1,6 @@
 """By which trial each wrong override is found:
 
-python tests/cpu/judged_overrides.py [NAME]...      a table in markdown
+python tests/cpu/judged_overrides.py [--key CUDA] [NAME]...      a table in markdown
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def decorator(into: list[Wrong]) -> Add:
     return wrong
 
 
-def first_found(one: Wrong, *, quick: bool = False) -> TrialResult | None:
+def first_found(one: Wrong, *, quick: bool = False, key: str = "CPU") -> TrialResult | None:
     """The first trial that finds it; the override is registered and enabled only here."""
-    overrides.register(one.operator, "CPU", one.function, name="wrong")
+    overrides.register(one.operator, key, one.function, name="wrong")
     try:
         with closing(made_trials(Switch(["wrong"]), Missing(), quick=quick)) as results:
             return next((result for result in results if result.wrong), None)
@@ -80,13 +80,13 @@ def known() -> list[Wrong]:
     ]
 
 
-def table(names: list[str]) -> None:
+def table(names: list[str], key: str) -> None:
     print("| override | wrong in | found by | trial | what it says | s |\n|---|---|---|---|---|--:|")
     for one in known():
         if names and one.name not in names:
             continue
         begin = time.monotonic()
-        found = first_found(one)
+        found = first_found(one, key=key)
         seconds = time.monotonic() - begin
         cells = (found.kind, found.name, found.wrong[:60]) if found else ("**not found**", "", "")
         title = f"`{one.name}` {one.operator.removeprefix('aten::')}"
@@ -94,4 +94,5 @@ def table(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    table(sys.argv[1:])
+    of_cuda = sys.argv[1:3] == ["--key", "CUDA"]
+    table(sys.argv[3 if of_cuda else 1 :], "CUDA" if of_cuda else "CPU")

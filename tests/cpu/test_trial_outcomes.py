@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from lazily import torch
 
+from tracer.compare.lost_gpu import would_be_lost
 from tracer.compare.outcomes import Form, Values, difference, unsettled
 from tracer.compare.ties import ties_of
 from tracer.compare.trial_samples import USUAL, Sample
+from tracer.compare.trial_stories import input_changed_in_place
 
 
 def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
@@ -79,3 +82,44 @@ def test_places_of_equal_elements() -> None:
     assert not bool(ties([0.0, 0.0], [0, 0]).picked[1])
     backwards = ties([0.0, 3.0], [0, 2], sorted_too=False)
     assert torch.equal(backwards.values, ties([3.0, 0.0], [2, 0], sorted_too=False).values)
+
+
+@pytest.mark.parametrize("name", ["the same bits twice", "the same bits in all calls", "gradcheck"])
+def test_a_property_is_asked_only_where_stock_has_it(name: str) -> None:
+    assert difference({name: True}, {name: True}, {name: False})
+    for override in (True, False):
+        assert not difference({name: False}, {name: False}, {name: override})
+
+
+def test_what_an_override_does_not_do_is_said() -> None:
+    stock = {"what it did to its inputs": "it changes input 3"}
+    said = "what it did to its inputs: nothing, but of stock: it changes input 3"
+    assert difference(stock, stock, {"what it did to its inputs": ""}) == said
+
+
+def test_a_way_to_call_may_end_cuda_with_values_that_it_makes() -> None:
+    scores, target = torch.ones(3), torch.tensor(2)
+    sample = Sample(USUAL, "", lambda: ((scores.clone(), target.clone()), {}), torch.nn.functional.nll_loss)
+    assert not would_be_lost(sample)
+    assert would_be_lost(sample, input_changed_in_place)  # 2 + 2 is no class
+
+
+@pytest.mark.parametrize(
+    ("call", "operands", "lost"),
+    [
+        ("gather", lambda: (torch.ones(3, 4), 0, torch.full((1, 4), 7)), True),
+        ("gather", lambda: (torch.ones(3, 4), 0, torch.full((1, 4), 2)), False),
+        ("gather", lambda: (torch.ones(3, 4), 5, torch.full((1, 4), 2)), False),  # refused before the kernel
+        ("index_select", lambda: (torch.ones(3), 0, torch.tensor([-1])), True),
+        ("embedding", lambda: (torch.ones(3, 2), torch.tensor([3])), True),
+        ("bernoulli", lambda: (torch.full((3,), 1.5),), True),
+        ("mm", lambda: (torch.ones(2, 3), torch.ones(2, 3)), False),
+        ("bitwise_not", lambda: (torch.ones(2),), False),
+        ("linalg_qr", lambda: (torch.ones(2, 2, dtype=torch.float16),), False),
+    ],
+)
+def test_values_that_end_cuda_are_told_from_what_stock_refuses_before(
+    call: str, operands: Callable[[], tuple[Any, ...]], lost: bool
+) -> None:
+    sample = Sample(USUAL, "", lambda: (operands(), {}), lambda *given: getattr(torch, call)(*given))
+    assert would_be_lost(sample) is lost

@@ -117,6 +117,8 @@ def difference(stock: Story, again: Story, override: Story, wide: Callable[[], S
     for name, theirs in stock.items():
         if name not in again or _differs(name, theirs, again[name]):
             continue
+        if theirs is False:
+            continue  # a property that stock lacks
         if name not in override:
             return f"{name}: nothing to compare, as it raised before"
         said = _differs(name, theirs, override[name])
@@ -175,9 +177,9 @@ def _differs(name: str, stock: Observation, override: Observation) -> str:
         return _prefixed(name, _other_values(stock, override))
     if stock == override:
         return ""
-    return (
-        str(override) if isinstance(override, str) and override else f"{name} {override}, but stock {stock}"
-    )
+    if isinstance(override, str):
+        return override or f"{name}: nothing, but of stock: {stock}"
+    return f"{name} {override}, but stock {stock}"
 
 
 def _prefixed(name: str, said: str) -> str:

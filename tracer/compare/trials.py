@@ -15,6 +15,7 @@ from typing import Any
 from tracer.compare.cases import CUDA, STRICT, Case
 from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
+from tracer.compare.lost_gpu import is_lost, would_be_lost
 from tracer.compare.outcomes import Raised, Story, Values, difference, unsettled
 from tracer.compare.switch import Switch
 from tracer.compare.trial_arguments import NUMBERS, arguments_beside_numbers, other_arguments
@@ -52,12 +53,13 @@ class TrialResult:
 class Trials:
     """What was tried, and what was not, by kind and with the reason.
 
-    `cut`: trials for which there was no time.
+    `cut`: trials for which there was no time. `lost`: the last one, after which the GPU answered no more.
     """
 
     results: tuple[TrialResult, ...] = ()
     not_tried: tuple[tuple[str, str], ...] = ()
     cut: int = 0
+    lost: str = ""
 
     @property
     def wrong(self) -> list[TrialResult]:
@@ -69,9 +71,10 @@ class Trials:
 
 
 class Missing(dict[str, str]):
-    """By kind why it was not tried. `cut`: trials for which there was no time."""
+    """By kind why it was not tried. `cut` and `lost`: as in Trials."""
 
     cut = 0
+    lost = ""
 
     def add(self, kind: str, why: str) -> None:
         self[kind] = f"{self[kind]}; {why}" if kind in self else why
@@ -84,6 +87,8 @@ _MOST_BY_THE_CLOCK = 5
 _LONGEST = 8.0
 """Seconds of one trial with stock"""
 _CRASHES = "calls that end PyTorch's own process"
+_OUTSIDE = "calls whose values stock refuses in its kernel, which ends CUDA"
+_LOST = "after it the GPU answers this process no more"
 _SLOW = f"calls that take stock more than {_LONGEST:.0f} seconds"
 
 
@@ -98,7 +103,7 @@ def run_trials(switch: Switch, *, quick: bool = False, of_script: OfScript | Non
     if quick:
         missing.update(dict.fromkeys((SAMPLES, REFUSED, *ONCE), "--quick"))
     results = [*made_trials(switch, missing, quick=quick, of_script=of_script)]
-    return Trials(tuple(results), tuple(missing.items()), missing.cut)
+    return Trials(tuple(results), tuple(missing.items()), missing.cut, missing.lost)
 
 
 def made_trials(
@@ -116,6 +121,8 @@ def made_trials(
         precision(Case("mm", "mm", (), mode=STRICT)),
     ):
         for number, operator in enumerate(operators):
+            if missing.lost:
+                return
             known = (of_script or {}).get(operator, ())
             trials = trials_of(operator, switch.device, missing, quick=quick, of_script=known)
             yield from _made_of(
@@ -151,6 +158,8 @@ def _made_of(
     operator: str, trials: list[Trial], switch: Switch, left: Left, missing: Missing, seconds: str
 ) -> Generator[TrialResult, None, None]:
     short = operator.partition("::")[2]
+    on_gpu = switch.device == CUDA
+    outside: dict[str, None] = {}
     crashed: dict[int, str] = {}
     slow: dict[str, None] = {}
     with_override = mmap.mmap(-1, 1)  # what a fork writes there is seen here
@@ -159,13 +168,16 @@ def _made_of(
     def make(place: int) -> tuple[TrialResult | None, float, bool]:
         begin = time.process_time()
         with_override[0] = 0
+        if on_gpu and _would_be_lost(trials[place]):
+            outside[names[place]] = None
+            return None, time.process_time() - begin, False
         found, is_slow = _tried(trials[place], switch, names[place], with_override)
         return found, time.process_time() - begin, is_slow
 
     def is_wanted(place: int) -> bool:
         return id(trials[place].sample) not in crashed
 
-    fork = switch.device != CUDA and may_differentiate()
+    fork = not on_gpu and may_differentiate()
     with closing(_in_forks_or_here(len(trials), make, is_wanted, fork=fork)) as made:
         for place, found in made:
             trial = trials[place]
@@ -178,15 +190,21 @@ def _made_of(
                 left.use(used)
                 if is_slow:
                     slow[names[place]] = None
+                lost = on_gpu and is_lost()
+                if lost and with_override[0] and not (result and result.wrong):
+                    result = TrialResult(trial.kind, names[place], _LOST, ran=True)
                 if result is not None:
                     yield result
+                if lost:
+                    missing.lost = names[place]
+                    break
             if left.is_none and place + 1 < len(trials):
                 rest = trials[place + 1 :]
                 missing.cut += len(rest)
                 for kind, number in Counter(trial.kind for trial in rest).items():
                     missing.add(kind, f"{number:,} of {short}: all would take more than {seconds} seconds")
                 break
-    for title, calls in ((_CRASHES, crashed.values()), (_SLOW, slow)):
+    for title, calls in ((_CRASHES, crashed.values()), (_OUTSIDE, outside), (_SLOW, slow)):
         if calls:
             missing.add(title, "; ".join(calls))
 
@@ -327,6 +345,10 @@ def _in_float64(trial: Trial, device: str) -> Story:
         return trial.tell(wide, device, 1)
     except Exception:
         return {}
+
+
+def _would_be_lost(trial: Trial) -> bool:
+    return would_be_lost(trial.sample, plain if trial.kind in ON_A_GPU or trial.kind in ONCE else trial.tell)
 
 
 def _refuses(stock: Story) -> bool:

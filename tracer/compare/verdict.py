@@ -42,7 +42,8 @@ def of_trials(trials: Trials) -> str:
 
 
 def _cut(trials: Trials) -> list[str]:
-    return [f"{count(trials.cut, 'trial')} not made, as there was no time"] if trials.cut else []
+    said = [f"{count(trials.cut, 'trial')} not made, as there was no time"] if trials.cut else []
+    return [*said, f"none made after {trials.lost}: the GPU answered no more"] if trials.lost else said
 
 
 def _looked(trials: Trials) -> list[tuple[int, str]]:

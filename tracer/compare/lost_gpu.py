@@ -1,0 +1,70 @@
+"""Calls after which a GPU answers the process no more: a kernel that refuses its values ends CUDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracer.compare.outcomes import Raised
+from tracer.compare.trial_samples import Operands, Sample, with_tensors
+from tracer.compare.trial_stories import Tell, plain
+
+_LACKS = ("not implemented", "not supported")
+
+
+def is_lost() -> bool:
+    """Whether CUDA ended in this process. Waits for what runs."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
+def would_be_lost(sample: Sample, tell: Tell = plain) -> bool:
+    """Whether stock refuses the values of its tensors, such as an index that lies outside: its kernel for the
+    CPU raises, and shapes and dtypes alone do not. `tell` may call with other values than the sample's.
+    """
+    if any(_refuses_values(sample, seed) for seed in (0, 1)):
+        return True
+    if tell is plain:
+        return False
+    there = sample.changed(sample.kind, "", lambda tensors: _moved(tensors, "cpu"))
+    try:
+        story = tell(there, "cpu", 1)
+    except Exception:
+        return False
+    return any(isinstance(seen, Raised) and seen.kind == IndexError.__name__ for seen in story.values())
+
+
+def _refuses_values(sample: Sample, seed: int) -> bool:
+    import torch
+
+    torch.manual_seed(seed)
+    try:
+        operands = sample.make()
+    except Exception:
+        return False  # its trial says so
+    error = _raised(sample, operands, "cpu")
+    if error is None or _is_lacking(error):
+        return False
+    of_shapes = _raised(sample, operands, "meta")
+    return of_shapes is None or (_is_lacking(of_shapes) and isinstance(error, IndexError))
+
+
+def _raised(sample: Sample, operands: Operands, device: str) -> Exception | None:
+    try:
+        given, named = with_tensors(operands, lambda tensors: _moved(tensors, device))
+        sample.call(*given, **named)
+    except Exception as error:
+        return error
+    return None
+
+
+def _moved(tensors: list[Any], device: str) -> list[Any]:
+    return [tensor.detach().to(device, copy=True) for tensor in tensors]
+
+
+def _is_lacking(error: Exception) -> bool:
+    return isinstance(error, NotImplementedError) or any(word in str(error).lower() for word in _LACKS)

@@ -44,6 +44,7 @@ VARIANTS = {
     "lean": "full without shapes, source lines and modules: prof has none of them",
     "ring": "full with --max-size 64M: the file is full, and the oldest goes",
     "driver": "full with --driver all",
+    "queries": "full with --queries torch",
     "cupti": "the main part of what full asks of CUPTI: callbacks that do nothing, activities thrown away",
     "callbacks": "of cupti the callbacks",
     "activities": "of cupti the GPU activities",
@@ -59,6 +60,7 @@ OPTIONS = {
     "lean": {"cuda": "on", "shapes": False, "source": False, "modules": False},
     "ring": {"cuda": "on", "max_size": "64M"},
     "driver": {"cuda": "on", "driver": "all"},
+    "queries": {"cuda": "on", "queries": "torch"},
 }
 
 CUPTI_PARTS = {"cupti": "cg", "callbacks": "c", "activities": "g"}
@@ -142,6 +144,37 @@ def _layer_step(layer: nn.Module, shape: tuple[int, ...], device: str) -> Run:
     return step
 
 
+def gpt2_step(device: str, width: int = 256, heads: int = 4, tokens: int = 128) -> Run:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=12, n_embd=width, n_head=heads)).to(device)
+    ids = torch.randint(0, 50_000, (8, tokens), device=device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    return lambda: _step_of(optimiser, device, lambda: model(input_ids=ids, labels=ids).loss)
+
+
+def large_gpt2_step(device: str) -> Run:
+    return gpt2_step(device, width=768, heads=12, tokens=512)
+
+
+def resnet50_step(device: str) -> Run:
+    import torchvision
+
+    model = torchvision.models.resnet50().to(device, memory_format=torch.channels_last)
+    images = torch.randn(64, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
+    labels = torch.randint(0, 1000, (64,), device=device)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    return lambda: _step_of(optimiser, device, lambda: nn.functional.cross_entropy(model(images), labels))
+
+
+def _step_of(optimiser: torch.optim.Optimizer, device: str, loss: Callable[[], torch.Tensor]) -> None:
+    with torch.autocast(device, dtype=torch.bfloat16):
+        value = loss()
+    value.backward()
+    optimiser.step()
+    optimiser.zero_grad()
+
+
 WORKLOADS = {
     "mm 64x64": Workload(mm, 10_000, is_step=False),
     "add 64x64": Workload(add, 10_000, is_step=False),
@@ -151,6 +184,9 @@ WORKLOADS = {
     "resnet34 step": Workload(resnet34_step, 10),
     "transformer step": Workload(transformer_step, 100),
     "gpt2 block step": Workload(gpt2_block_step, 40),
+    "gpt2 step": Workload(gpt2_step, 30),
+    "large gpt2 step": Workload(large_gpt2_step, 30),
+    "resnet50 step": Workload(resnet50_step, 30),
 }
 
 

@@ -159,6 +159,19 @@ def memory_line(found: dict) -> str:
     return f"hops only {most['only']:.0f} MiB, defaults {most['full']:.0f}, ring {most['ring']:.0f}"
 
 
+def of_turns() -> list[str]:
+    import in_turns
+
+    found = json.loads(in_turns.MEASURED.read_text())
+    return [
+        f"`benchmarks/in_turns.py`, {found['date']}, one {found['card']}, torch {found['torch']}; all "
+        "variants in turns inside each of two processes, lower quartiles of steps (of the op, a thousand):",
+        "",
+        *in_turns.table(found),
+        "",
+    ]
+
+
 def write_page() -> None:
     page = PAGE.read_text()
     before, rest = page.split(BEGIN)
@@ -181,6 +194,7 @@ def write_page() -> None:
             f"Memory that a recorded process has more (no file's): {memory_line(found)}.",
             "",
         ]
+    lines += of_turns()
     sys.path.insert(0, str(COUNTS.parent))
     from count import MEANINGS
 

@@ -312,9 +312,10 @@ void follow_compiled(const std::string& note, py::handle describe, py::handle im
 
 bool follow_kernel(py::handle kernel, const std::string& name) { return python::follow_kernel(kernel.ptr(), name); }
 
-void begin_cuda(bool wanted, const std::string& driver, const std::string& injection, const std::string& unusable, bool quiet) {
+void begin_cuda(bool wanted, const std::string& driver, const std::string& queries, const std::string& injection,
+                const std::string& unusable, bool quiet) {
   running();
-  cuda::begin({wanted, driver, injection, unusable, quiet});
+  cuda::begin({wanted, driver, queries, injection, unusable, quiet});
 }
 
 py::dict cuda_statement() {
@@ -326,6 +327,7 @@ py::dict cuda_statement() {
   out["cupti"] = statement.cupti;
   out["driver_version"] = statement.driver_version;
   out["driver_calls"] = statement.driver_calls;
+  out["queries"] = statement.queries;
   out["api_calls"] = statement.api_calls;
   out["launches"] = statement.launches;
   out["graph_launches"] = statement.graph_launches;
@@ -397,7 +399,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("keep_dumps", &trace::keep_dumps, py::arg("most"));
   m.def("dump_on_signal", &trace::dump_on_signal);
   m.def("cuda_is_built", &cuda::is_built);
-  m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"), py::arg("unusable"), py::arg("quiet"));
+  m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("queries"), py::arg("injection"), py::arg("unusable"),
+        py::arg("quiet"));
   m.def("end_cuda", &cuda::end, py::call_guard<py::gil_scoped_release>());
   m.def("cuda_statement", &cuda_statement);
   m.def("step", &trace::write_step, py::arg("steps"));

@@ -37,10 +37,17 @@ void add_runtime_functions(ApiFunctions& table) {
 }
 }  // namespace tracer::cuda
 
+// A question of PyTorch's libraries, by its slot.
+struct Asked {
+  int device = 0;
+  void run() { ask_by_slot(&device); }
+};
+
 constexpr int kWarm = 100, kCalls = 1000;
 
 // A call and its return, as often as both numbers say; counted the second time.
-void count(const char* name, CuptiCall& call) {
+template <class Call>
+void count(const char* name, Call& call) {
   for (int i = 0; i < kWarm; ++i) call.run();
   CALLGRIND_ZERO_STATS;
   for (int i = 0; i < kCalls; ++i) call.run();
@@ -60,6 +67,10 @@ int main(int, char** arguments) {
   GetDevice ask{&device};
   CuptiCall query(17, &ask);
   count("query", query);
+  native::slots[0] = reinterpret_cast<void*>(cudaGetDevice);
+  hook_queries();
+  Asked asked;
+  count("hooked", asked);
   LaunchKernel launch{};
   CuptiCall launches(211, &launch);
   launches.data.symbolName = "void a_kernel<float, 4>(float*, int)";
@@ -67,5 +78,5 @@ int main(int, char** arguments) {
   MemcpyAsync copy{};
   CuptiCall copies(41, &copy);
   count("copy", copies);
-  trace::close_recording();
+  trace::close_recording(false);
 }

@@ -35,6 +35,7 @@ MEANINGS = {
     "hop": "a hop, hops only: the mean over `torch.add`, `mm` and `matmul` with grad of 4x4",
     "hop_default": "the same with the defaults: shapes, lines and modules",
     "query": "`cudaGetDevice` in a hop",
+    "hooked": "the same with `--queries torch`, without CUPTI",
     "launch": "`cudaLaunchKernel`",
     "copy": "`cudaMemcpyAsync`",
 }
@@ -102,9 +103,9 @@ def count_calls(folder: Path) -> dict[str, float]:
     if cuda_headers() is None:
         print("no headers of CUPTI: calls of CUDA are not counted (make cuda-check fetches them)")
         return {}
-    program = build(HERE / "calls.cpp", folder, "-O2", "-DNDEBUG")
+    program = build(HERE / "calls.cpp", folder, "-O2", "-DNDEBUG", "-rdynamic")
     counted = _counted([str(program), str(folder)], folder, "/calls")
-    return {key: round(counted[key] / CUDA_CALLS, 1) for key in ("query", "launch", "copy")}
+    return {key: round(counted[key] / CUDA_CALLS, 1) for key in ("query", "hooked", "launch", "copy")}
 
 
 def _counted(command: list[str], folder: Path, own: str) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -246,7 +247,10 @@ template <bool driver>
 __attribute__((noinline)) void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
   *data->correlationData = 0;
   Lane* lane = trace::current_lane_for_call();
-  if (__builtin_expect(!lane, 0)) return skipped_calls.add(data->correlationId, trace::pauses());
+  if (__builtin_expect(!lane, 0)) {
+    if (data->correlationId != trace::kNoCorrelation) skipped_calls.add(data->correlationId, trace::pauses());
+    return;
+  }
   if (driver && lane->runtime_calls && driver_calls != DriverCalls::kAll) return;
   ApiFunction* function = (driver ? driver_functions : runtime_functions)->find(id);
   if (!function) return;
@@ -298,16 +302,17 @@ __attribute__((noinline, cold)) void see_resource(CUpti_CallbackId id, const CUp
     graph_node_made(id, data);
 }
 
+__attribute__((always_inline)) inline void see_call_of_runtime(const CUpti_CallbackData* call, uint32_t id, const void* frame) {
+  call->callbackSite == CUPTI_API_ENTER ? begin_call<false>(call, id, frame)
+  : *call->correlationData & kQueryMark ? end_query(call, id, frame)
+                                        : end_call<false>(call, id);
+}
+
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
   if (__builtin_expect(domain == CUPTI_CB_DOMAIN_RESOURCE, 0)) return see_resource(id, static_cast<const CUpti_ResourceData*>(data));
   auto* call = static_cast<const CUpti_CallbackData*>(data);
-  bool enters = call->callbackSite == CUPTI_API_ENTER;
-  if (__builtin_expect(domain == CUPTI_CB_DOMAIN_RUNTIME_API, 1))
-    enters                                ? begin_call<false>(call, id, __builtin_dwarf_cfa())
-    : *call->correlationData & kQueryMark ? end_query(call, id, __builtin_dwarf_cfa())
-                                          : end_call<false>(call, id);
-  else
-    enters ? begin_call<true>(call, id, __builtin_dwarf_cfa()) : end_call<true>(call, id);
+  if (__builtin_expect(domain == CUPTI_CB_DOMAIN_RUNTIME_API, 1)) return see_call_of_runtime(call, id, __builtin_dwarf_cfa());
+  call->callbackSite == CUPTI_API_ENTER ? begin_call<true>(call, id, __builtin_dwarf_cfa()) : end_call<true>(call, id);
 }
 
 // Driver calls that do something on the GPU or bring code to it; queries and bookkeeping are left out.
@@ -319,9 +324,24 @@ bool is_work(std::string_view name) {
   return false;
 }
 
-CUptiResult enable() {
+// Callbacks of the runtime's functions, but of `hooked` ones.
+CUptiResult enable_runtime(const std::vector<uint32_t>& hooked) {
   const Cupti& api = cupti();
-  CUptiResult result = api.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API);
+  if (hooked.empty()) return api.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API);
+  // Never the whole domain first: a call whose begin alone is told would stay open.
+  CUptiResult result = CUPTI_SUCCESS;
+  for (uint32_t id = 1; id < ApiFunctions::kMostFunctions; ++id) {
+    if (std::find(hooked.begin(), hooked.end(), id) != hooked.end()) continue;
+    CUptiResult one = api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, id);
+    if (one == CUPTI_ERROR_INVALID_PARAMETER) continue;  // no function of this version has the number
+    if (one != CUPTI_SUCCESS) result = one;
+  }
+  return result;
+}
+
+CUptiResult enable(const std::vector<uint32_t>& hooked) {
+  const Cupti& api = cupti();
+  CUptiResult result = enable_runtime(hooked);
   if (result != CUPTI_SUCCESS) return result;
   if (driver_calls == DriverCalls::kAll) result = api.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API);
   if (driver_calls == DriverCalls::kLaunches) {
@@ -339,7 +359,9 @@ CUptiResult enable() {
 
 }  // namespace
 
-std::string subscribe(DriverCalls driver, std::string& holder) {
+void see_hooked_call(const CUpti_CallbackData* call, uint32_t id, const void* frame) noexcept { see_call_of_runtime(call, id, frame); }
+
+std::string subscribe(DriverCalls driver, const std::vector<uint32_t>& hooked, std::string& holder) {
   const Cupti& api = cupti();
   make_functions();
   driver_calls = driver;
@@ -365,7 +387,7 @@ std::string subscribe(DriverCalls driver, std::string& holder) {
     subscriber = nullptr;
     return api.text(result);
   }
-  result = enable();
+  result = enable(hooked);
   if (result != CUPTI_SUCCESS) {
     unsubscribe();
     return api.text(result);

@@ -22,6 +22,7 @@
 #include "gpu_activity.h"
 #include "injection.h"
 #include "library_calls.h"
+#include "query_calls.h"
 
 namespace tracer::cuda {
 namespace {
@@ -40,6 +41,7 @@ std::string& why = *new std::string;
 std::string& profiler = *new std::string;
 uint32_t version = 0;  // of CUPTI, once it was called
 bool attached = false;
+bool queries_hooked = false;
 bool injecting = false;
 
 // With `lock`.
@@ -91,8 +93,12 @@ void attach() {
   cupti().cuptiGetVersion(&version);
   std::string holder;
   DriverCalls driver = options.driver == "all" ? DriverCalls::kAll : options.driver == "none" ? DriverCalls::kNone : DriverCalls::kLaunches;
-  std::string error = subscribe(driver, holder);
+  std::vector<uint32_t> hooked;
+  if (options.queries == "torch") hooked = hook_queries();
+  queries_hooked = !hooked.empty();
+  std::string error = subscribe(driver, hooked, holder);
   if (!error.empty()) {
+    unhook_queries();
     if (error.find("MULTIPLE_SUBSCRIBERS") == std::string::npos) return give_up("failed", "CUPTI reports " + error);
     bool named = !holder.empty() && holder.find("not provided") == std::string::npos;
     return give_up("held",
@@ -101,6 +107,7 @@ void attach() {
   error = enable_activities();
   if (!error.empty()) {
     unsubscribe();
+    unhook_queries();
     disable_activities();
     if (error.find("INSUFFICIENT_PRIVILEGES") != std::string::npos)
       error += " (the administrator can allow it: NVreg_RestrictProfilingToAdminUsers=0)";
@@ -179,6 +186,7 @@ void after_fork_in_child() {
     state = "not used";
     why.clear();
     forget_subscription();
+    unhook_queries();
   }
   forget_activities();
   stacks_not_taken.store(0);
@@ -191,6 +199,7 @@ bool take_over(const Options& wanted) {
   state = options.wanted ? "not used" : "off";
   why = options.wanted ? "" : "--cuda off";
   profiler.clear();
+  queries_hooked = false;
   begun = true;
   if (!options.wanted) return false;
   if (!options.unusable.empty()) {
@@ -236,6 +245,7 @@ void end() {
   std::lock_guard guard(lock);
   disable_activities();
   unsubscribe();
+  unhook_queries();
   attached = false;
 }
 
@@ -250,6 +260,7 @@ Statement statement() {
   }
   out.cupti = version;
   out.driver_calls = options.driver;
+  out.queries = queries_hooked ? "torch" : "all";
   if (void* driver = driver_library())
     if (auto version = reinterpret_cast<CUresult (*)(int*)>(dlsym(driver, "cuDriverGetVersion"))) version(&out.driver_version);
   trace::CallCounts calls = trace::count_calls();

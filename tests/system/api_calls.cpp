@@ -111,6 +111,49 @@ void what_is_written(const char* path) {
   leave_hop();
 }
 
+// A hooked call is written as CUPTI's is, whatever the thread does meanwhile, and never among the skipped ones.
+void queries_by_slots(const char* path) {
+  record_into(path);
+  void* other = dlsym(RTLD_DEFAULT, "abs");  // of another library, as another tool's would be
+  auto* asked = reinterpret_cast<void*>(cudaGetDevice);
+  native::slots[0] = asked, native::slots[1] = other;
+  CHECK(hook_queries() == std::vector<uint32_t>{17});
+  CHECK(native::slots[0] != asked && native::slots[1] == other);
+  CHECK(hook_queries() == std::vector<uint32_t>{17});
+  int device = 0;
+  auto ask = [&] { CHECK(uint32_t(ask_by_slot(&device)) == asked_result && device == 3); };
+  CHECK(written(ask) == as_call);  // no hop is open
+  enter_hop();
+  Lane* lane = trace::thread_lane;
+  uint64_t *hooked = lane->next, *told = hooked + 5;
+  CHECK(written(ask) == as_query);
+  CHECK(lane->next == told);
+  Call of_cupti(17);
+  Asks same{&device};
+  of_cupti.data.functionParams = &same;
+  of_cupti.run();
+  CHECK(hooked[1] == told[1] && uint32_t(hooked[2]) == trace::kNoCorrelation);
+  CHECK(hooked[3] >> trace::kQueryReadShift == told[3] >> trace::kQueryReadShift);
+  CHECK(hooked[4] == uint64_t(&device));
+  asked_result = 100;
+  CHECK(written(ask) == as_call);
+  asked_result = 0;
+  trace::pause_recording();
+  ask();
+  trace::start_recording();
+  CHECK(!skipped_calls.has(trace::kNoCorrelation));
+  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 4);
+  leave_hop();
+  unhook_queries();
+  CHECK(native::slots[0] == asked && native::slots[1] == other);
+  native::slots[0] = &native::slots[1];  // leads into the library that it lies in: not used yet
+  CHECK(hook_queries() == std::vector<uint32_t>{17});
+  ask();
+  unhook_queries();
+  CHECK(native::slots[0] == asked);
+  trace::close_recording(false);
+}
+
 // What a launch says of the name of its kernel.
 uint32_t kernel_of_launch(const char* name) {
   const uint64_t* at = trace::current_lane()->next;
@@ -187,6 +230,7 @@ int main(int, char** arguments) {
   what_is_written(path.c_str());
   names_of_kernels();
   a_call_of_the_recording_before((path + ".next").c_str());
+  queries_by_slots((path + ".slots").c_str());
   room_for_the_largest((path + ".many").c_str());
   until_it_is_full((path + ".full").c_str(), 0);
   until_it_is_full((path + ".failing").c_str(), 600);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../../csrc/cuda/api_calls.cpp"
+#include "../../csrc/cuda/query_calls.cpp"
 
 // What the rest of the extension would do, which needs a GPU, Python or torch.
 namespace tracer {
@@ -17,6 +18,16 @@ std::vector<CodeRange> code_of(const std::vector<const char*>&) { return {}; }
 CodeRange code_of_this_extension() { return {}; }
 std::vector<CodeRange> code_of_python() { return {}; }
 void note_addresses(const uint64_t*, size_t) {}
+// libtorch_cuda has a slot that was used, libc10_cuda one that leads to another tool.
+void* slots[2];
+void** find_plt_slot(std::string_view library, const char* symbol) {
+  if (strcmp(symbol, "cudaGetDevice") != 0) return nullptr;
+  return library == "libtorch_cuda.so" ? &slots[0] : library == "libc10_cuda.so" ? &slots[1] : nullptr;
+}
+bool write_plt_slot(void** slot, void* value) {
+  *slot = value;
+  return true;
+}
 }  // namespace native
 namespace python {
 uint32_t own_source_id(trace::Lane*) { return 0; }
@@ -63,6 +74,14 @@ struct CuptiCall {
     on_callback(nullptr, CUPTI_CB_DOMAIN_RUNTIME_API, id, &data);
   }
 };
+
+// What the slots lead to.
+uint32_t asked_result = 0;
+extern "C" cudaError_t cudaGetDevice(int* device) {
+  *device = 3;
+  return cudaError_t(asked_result);
+}
+cudaError_t ask_by_slot(int* device) { return reinterpret_cast<cudaError_t (*)(int*)>(native::slots[0])(device); }
 
 void enter_hop() {
   Lane* lane = trace::current_lane();

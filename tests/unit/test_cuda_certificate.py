@@ -14,6 +14,7 @@ from synthetic import CERTIFICATE, TraceWriter
 from examples import examples
 from tracer.trace import Trace, load
 from tracer.trace.bytes.format import RECORDING
+from tracer.trace.certificate.cuda import QUERIES_OF_TORCH
 
 LAUNCH, GRAPH_LAUNCH, COPY, GET_DEVICE, DRIVER_LAUNCH, GEMM = 211, 311, 41, 17, 307, 5
 STATED = {"state": "recorded", "why": "", "cupti": 130000, "driver_calls": "launches", "buffers": 2}
@@ -182,6 +183,13 @@ def test_a_kernel_of_no_recorded_call(tmp_path: Path) -> None:
     cuda, whole = certificate(writer, tmp_path)
     assert (cuda["unjoined"], cuda["kernels_joined_to_a_call"], cuda["reconciles"]) == (1, 5, False)
     assert whole["why"] == ["1 kernel without a recorded call (driver calls were not recorded)"]
+
+
+def test_it_says_which_queries_are_missing(tmp_path: Path) -> None:
+    cuda, whole = certificate(full(kernels=5, queries="torch"), tmp_path)
+    assert (cuda["queries"], cuda["reconciles"]) == ("torch", True)
+    assert whole["why"] == [QUERIES_OF_TORCH]
+    assert certificate(full(kernels=5, queries="all"), tmp_path)[1]["why"] == []
 
 
 def test_a_killed_process_says_how_many_kernels_had_not_been_delivered(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
     """
     injection = os.path.join(FOLDER, "libtracer_injection.so")
     wanted = options.cuda != "off" and _cuda_of_torch() is not None
-    native.begin_cuda(wanted, options.driver, injection, unusable, say.is_quiet())
+    native.begin_cuda(wanted, options.driver, options.queries, injection, unusable, say.is_quiet())
     if options.cuda == "on":
         statement = _statement(native)
         if statement["state"] in _FAILED:

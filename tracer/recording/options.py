@@ -199,6 +199,14 @@ class Options:
         choices=("launches", "all", "none"),
         more="[cuda.md](cuda.md#who-writes-what)",
     )
+    queries: str = _option(
+        "all",
+        "Calls of cudaGetDevice and cudaGetLastError to record. all: every one. "
+        "torch: those that PyTorch's own libraries make, which costs less; others are missing.",
+        rare=True,
+        choices=("all", "torch"),
+        more="[cuda.md](cuda.md#what-it-costs)",
+    )
 
     def __init__(self, **given: Any) -> None:
         if unknown := given.keys() - TABLE.keys():

@@ -365,6 +365,7 @@ def record(
     values: str = "none",
     cuda: str = "auto",
     driver: str = "launches",
+    queries: str = "all",
     ops: Iterable[str] = (),
     steps: str | None = None,
     max_size: int | str | None = None,

@@ -240,7 +240,7 @@ _DOCUMENTS: dict[str, Any] = {
         },
         "cuda": {
             **_COUNTS,
-            **dict.fromkeys(("state", "why", "driver_calls"), _text),
+            **dict.fromkeys(("state", "why", "driver_calls", "queries"), _text),
             "library_hooks": {str: _flags_or_text},
         },
     },

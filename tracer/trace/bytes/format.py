@@ -169,6 +169,8 @@ CALL_ALL_ARGUMENTS = CALL_WORDS_MASK << CALL_WORDS_SHIFT | ((1 << MAX_CALL_WORDS
 MAX_CALL_DEPTH = 15
 CALL_CAPTURED_SHIFT = 32  # of the second word of an exit; the bits above it are 0
 
+NO_CORRELATION = 0xFFFFFFFF  # of a call that CUPTI does not tell of
+
 # The third word of a query: how long it took, and what was read when it returned.
 QUERY_TICKS_MASK = (1 << 30) - 1
 QUERY_READ_SHIFT = 30

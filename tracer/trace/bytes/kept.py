@@ -185,6 +185,7 @@ DOCUMENTS: dict[str, Any] = {
             "steps": figures,
             "cuda": one_of("auto", "on", "off"),
             "driver": one_of("launches", "all", "none"),
+            "queries": one_of("all", "torch"),
             "values": one_of("none", "hash", "scalars", "all"),
             "ops": [_pattern],
             "override": gone("options"),
@@ -245,6 +246,7 @@ DOCUMENTS: dict[str, Any] = {
             "state": one_of("recorded", "failed", "held", "no driver", "not built", "off", "not used"),
             "why": one_of(*_WHY_OF_CUDA),
             "driver_calls": one_of("launches", "all", "none"),
+            "queries": one_of("all", "torch"),
             "library_hooks": Each(
                 by(Names.cuda_function),
                 lambda _, value: value is True,

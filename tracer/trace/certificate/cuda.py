@@ -18,6 +18,8 @@ _COUNTED_ANEW = ("dropped_activities", "graph_kernels")
 _ACTIVITIES = ("kernels", "memcpys", "memsets")
 _SUMS = ("buffers", "buffer_bytes", "stacks_not_taken")
 
+QUERIES_OF_TORCH = "cudaGetDevice and cudaGetLastError only where PyTorch calls them (--queries torch)"
+
 
 @dataclass
 class CudaTables:
@@ -92,6 +94,8 @@ def count_cuda(
     remarks = []
     if counts.get("stacks_not_taken"):
         remarks.append(f"{in_words(counts['stacks_not_taken'], 'native stack')} not taken (no memory)")
+    if any(document.get("queries") == "torch" for document in said.values()):
+        remarks.append(QUERIES_OF_TORCH)
     return CudaFindings(counts, dropped, remarks)
 
 

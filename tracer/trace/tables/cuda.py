@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import Activities, copy_names
 from tracer.trace.bytes.arrays import Codes, lookup, take
 from tracer.trace.bytes.definitions import Definitions
@@ -80,7 +81,9 @@ def call_tables(
         library_call_id=indices(take(ids, enclosing_library)),
         domain=named(_DOMAINS, calls.is_driver.astype(np.int32)),
         role=categories([role(name) for name in functions]).gather(indices(calls.function)),
-        correlation=pl.Series(calls.correlation),
+        correlation=pl.Series(calls.correlation).set(
+            pl.Series(calls.correlation == fmt.NO_CORRELATION), None
+        ),
         stack=indices(calls.stack),
         library=library,
         library_call=library_call,
@@ -194,7 +197,9 @@ def _libraries(calls: CallColumns, functions: list[str], stacks: Stacks) -> tupl
 
 def _calls_of(api_calls: pl.DataFrame, process: NDArray[np.uint32], correlation: NDArray[np.uint32]) -> Index:
     """The API call of each correlation id, the outermost if several have it; -1: none."""
-    keys = _keys(api_calls["process"].to_numpy(), api_calls["correlation"].to_numpy())
+    keys = _keys(
+        api_calls["process"].to_numpy(), api_calls["correlation"].fill_null(fmt.NO_CORRELATION).to_numpy()
+    )
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     wanted = _keys(process, correlation)

@@ -89,7 +89,7 @@ def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
         "/work/train.py:1 -> /work/train.py:2 took 80.0 us longer than on the other ranks.",
     ]
     first, second, third = run.stderr.splitlines()
-    assert first.startswith(f"tracer: {folder}/job/rank3.trace: is not a trace (it begins with b'no trace")
+    assert first.startswith(f"tracer: {folder}/job/rank3.trace: is not a trace; give a file")
     assert second == "tracer: 3 traces read, 1 could not be read"
     assert third == "tracer: wrote fleet/report.md and 15 tables beside it"
     report = (folder / "fleet" / "report.md").read_text()

@@ -69,7 +69,7 @@ def test_a_script_is_not_a_trace(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", r"is empty: nothing was recorded"),
-        (b"PK\x03\x04 and so on", r"is not a trace \(it begins with b'PK"),
+        (b"PK\x03\x04 and so on", r"is not a trace; give a file"),
         (b"tracer", r"ends inside its header \(6 of 4096 bytes\)"),
         (b"tracer\n\x1a" + bytes(200), r"ends inside its header \(208 of 4096 bytes\)"),
         (

@@ -73,7 +73,7 @@ def both(folder: Path) -> Both:
 
 BROKEN = {
     "is empty: nothing was recorded to it": b"",
-    "is not a trace (it begins with b'hello')": b"hello",
+    "is not a trace; give a file that tracer recorded": b"hello",
     "is cut or damaged: the part that says its rank and its host is lost": half_dump(),
 }
 

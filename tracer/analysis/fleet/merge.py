@@ -14,7 +14,7 @@ from tracer.analysis.fleet.numbered import Numbered
 from tracer.analysis.fleet.partial import unread_tables
 from tracer.analysis.fleet.rank_tables import UNKNOWN, InMemory, RankTables
 from tracer.analysis.job.collectives import CALLS, matched, waits
-from tracer.analysis.job.lateness import LATE, late_ranks
+from tracer.analysis.job.lateness import LATE, counted, late_ranks
 from tracer.analysis.job.messages import MESSAGES, STAGES, by_lines, received, stage
 from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
@@ -41,7 +41,7 @@ def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.
     """The tables of all ranks; `parts`, at least one, by job, rank (unknown ones last), host and trace.
 
     ranks         a row for each rank, with its clock, in how many collectives it came last, how long the
-                  others waited for it, how long it waited, and how many of its collective calls have to
+                  others waited for it, how long it waited there, and how many of its collective calls have to
                   match (null: they cannot be counted): see analysis.job.outstanding.to_match
     ops, kernels, steps  a row for each op and key, device kernel, or step of a job: see analysis.fleet.fold
     groups, memory, overlap, certificates  the partial tables of all ranks
@@ -145,7 +145,7 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
     clocks = found.clocks.select("rank", "offset_ns", clock_error_ns="error_ns", clock="how")
     waited_ns: dict[int, int] = {}
     for place in range(len(ranks)):  # the calls of one rank are in memory at a time
-        waited_ns |= waits(numbered.calls(place, 0, NEVER), found.clocks, collectives)
+        waited_ns |= waits(numbered.calls(place, 0, NEVER), found.clocks, counted(collectives))
     waited = pl.DataFrame(list(waited_ns.items()), {"rank": pl.Int64, "waited_ns": pl.Int64}, orient="row")
     times = late.select("rank", times_last="times", others_waited_ns="total_ns")
     of_ranks = (

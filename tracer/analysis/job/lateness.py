@@ -35,6 +35,14 @@ class Lateness(Cause):
     at: str | None
 
 
+def counted(collectives: pl.DataFrame) -> pl.DataFrame:
+    """Those in which waiting counts: of the steady steps. Where none is steady, all but the first of a group:
+    it ends what the ranks did before they knew each other: starting, importing.
+    """
+    steady = collectives.filter("steady")
+    return steady if len(steady) else collectives.filter(pl.col("number") > 0)
+
+
 def late_ranks(
     collectives: pl.DataFrame, lines: Iterable[pl.DataFrame], clocks: pl.DataFrame
 ) -> pl.DataFrame:
@@ -43,13 +51,11 @@ def late_ranks(
     `collectives` are those of collectives.matched; `lines` are lines_before.LINES and a column rank, a table
     for each rank of the job, looked at one after the other.
     """
-    steady = collectives.filter("steady")
-    # The first one of a group ends what the ranks did before they knew each other: starting, importing.
-    counted = steady if len(steady) else collectives.filter(pl.col("number") > 0)
-    late = counted.filter(pl.col("late_ns") > NOISE_NS)
+    of_these = counted(collectives)
+    late = of_these.filter(pl.col("late_ns") > NOISE_NS)
     rows = late.group_by(rank="last").agg(
         times=pl.len().cast(pl.Int64),
-        collectives=pl.lit(len(counted), pl.Int64),
+        collectives=pl.lit(len(of_these), pl.Int64),
         median_ns=pl.col("late_ns").median().cast(pl.Int64),
         total_ns=pl.col("late_ns").sum(),
         at=pl.col("source").drop_nulls().mode().sort().first(),

@@ -97,7 +97,7 @@ class ChunkFile:
         if not data:
             raise TraceError(f"{self.path} is empty: nothing was recorded to it")
         if not data.startswith(fmt.MAGIC[: len(data)]):
-            raise TraceError(_not_a_trace(str(self.path), data))
+            raise TraceError(_not_a_trace(str(self.path)))
         if len(data) < fmt.HEADER_BYTES:
             raise TraceError(
                 f"{self.path} ends inside its header "
@@ -193,10 +193,10 @@ class ChunkFile:
         self.end = offset
 
 
-def _not_a_trace(path: str, data: bytes) -> str:
+def _not_a_trace(path: str) -> str:
     if path.endswith(".py"):
         return f"{path} is not a trace; to record it: tracer record {quoted(path)}"
-    return f"{path} is not a trace (it begins with {data[:8]!r}); give a file that tracer recorded"
+    return f"{path} is not a trace; give a file that tracer recorded"
 
 
 def read_recording(path: str | os.PathLike[str]) -> Contents:

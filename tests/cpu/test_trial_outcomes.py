@@ -114,6 +114,8 @@ def test_a_way_to_call_may_end_cuda_with_values_that_it_makes() -> None:
         ("embedding", lambda: (torch.ones(3, 2), torch.tensor([3])), True),
         ("bernoulli", lambda: (torch.full((3,), 1.5),), True),
         ("mm", lambda: (torch.ones(2, 3), torch.ones(2, 3)), False),
+        ("mm", lambda: (torch.ones(2, 3), torch.ones(3, 2, dtype=torch.float64)), False),  # meta takes it
+        ("multinomial", lambda: (torch.tensor([-1.0, 2.0]), 1), True),
         ("bitwise_not", lambda: (torch.ones(2),), False),
         ("linalg_qr", lambda: (torch.ones(2, 2, dtype=torch.float16),), False),
     ],

@@ -10,7 +10,8 @@ import pytest
 
 CPU = Path(__file__).parents[1] / "cpu"
 WRONG = """
-index_select_int32 nll_loss_ignored argmax_nan scatter_add_once sort_one_place mul_number embedding_padding
+index_select_int32 nll_loss_ignored argmax_nan mm_promotes scatter_add_once sort_one_place
+mul_number embedding_padding
 """.split()
 RIGHT = ("sort", "gather", "bmm")
 

@@ -9,6 +9,7 @@ from tracer.compare.trial_samples import Operands, Sample, with_tensors
 from tracer.compare.trial_stories import Tell, plain
 
 _LACKS = ("not implemented", "not supported")
+_OF_VALUES = ("index", "indices", "out of ", "probab", "p_in", "target")
 
 
 def is_lost() -> bool:
@@ -47,7 +48,7 @@ def _refuses_values(sample: Sample, seed: int) -> bool:
     except Exception:
         return False  # its trial says so
     error = _raised(sample, operands, "cpu")
-    if error is None or _is_lacking(error):
+    if error is None or _is_lacking(error) or not _is_of_values(error):
         return False
     of_shapes = _raised(sample, operands, "meta")
     return of_shapes is None or (_is_lacking(of_shapes) and isinstance(error, IndexError))
@@ -64,6 +65,11 @@ def _raised(sample: Sample, operands: Operands, device: str) -> Exception | None
 
 def _moved(tensors: list[Any], device: str) -> list[Any]:
     return [tensor.detach().to(device, copy=True) for tensor in tensors]
+
+
+def _is_of_values(error: Exception) -> bool:
+    """Kernels for the CPU look at dtypes too, which those for a GPU refuse before they run."""
+    return isinstance(error, IndexError) or any(word in str(error).lower() for word in _OF_VALUES)
 
 
 def _is_lacking(error: Exception) -> bool:

@@ -167,7 +167,10 @@ class Lane:
         self.file.ticks += lasted
         return tick
 
-    def step(self, ended: int) -> int:
+    def step(self, ended: int, *time: int) -> int:
+        """`time`: CPU time of the thread, and how long it was ready to run while others ran."""
+        if time:
+            self._event(6, *time, brief=True)
         return self._event(11, ended)
 
     def module(self, number: int) -> int:

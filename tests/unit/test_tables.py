@@ -50,7 +50,7 @@ COLUMNS = {
     "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "
     "maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor maxRegistersPerBlock "
     "maxSharedMemoryPerBlock maxThreadsPerBlock",
-    "steps": "process step phase start_ns end_ns module",
+    "steps": "process step phase start_ns end_ns module cpu_ns preempted_ns",
     "module_calls": "id module source process thread start_ns end_ns step phase open",
     "source_lines": "source text cell",
     "processes": "process pid how command rank ranks host boot restarts",

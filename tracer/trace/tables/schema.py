@@ -184,6 +184,8 @@ STEPS: Schema = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "module": STRING,
+    "cpu_ns": pl.Int64,
+    "preempted_ns": pl.Int64,
 }
 MEMORY: Schema = {
     "id": ID,

@@ -42,6 +42,8 @@ COLUMNS = {
     "python_stacks": "id frames",
     "values": "hop hash nan infinite view",
     "modules": "module around",
+    "optimizers": "process optimizer class parameters options",
+    "loaders": "process num_workers batch_size prefetch_factor pin_memory persistent_workers",
     "process_groups": "process group description ranks",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
     "memory": "id hop process thread time_ns device address bytes allocated_by source step",

@@ -196,6 +196,29 @@ DOCUMENTS: dict[str, Any] = {
         "float32_matmul_precision": one_of("highest", "high", "medium"),
         "variables": gone("environment variables"),
     },
+    "optimizers": [
+        {
+            "class": matching(r"torch\.optim\.\w+\.\w+"),
+            "groups": [
+                {
+                    "parameters": plain,
+                    "options": {
+                        **dict.fromkeys(
+                            ("foreach", "fused", "capturable", "differentiable", "maximize"), plain
+                        ),
+                        **dict.fromkeys(("amsgrad", "nesterov", "centered", "momentum", "dampening"), plain),
+                        **dict.fromkeys(("weight_decay", "decoupled_weight_decay"), plain),
+                        "lr": one_of("number", "tensor"),
+                    },
+                }
+            ],
+        }
+    ],
+    "loaders": [
+        dict.fromkeys(
+            ("num_workers", "batch_size", "prefetch_factor", "pin_memory", "persistent_workers"), plain
+        )
+    ],
     "source_lines": _source_lines,
     "rank": {
         **dict.fromkeys(("rank", "ranks", "restarts"), plain),

@@ -288,6 +288,18 @@ RANGES: Schema = {
     "phase": STRING,
     "open": pl.Boolean,
 }
+OPTIMIZERS: Schema = {
+    "process": pl.UInt32,
+    "optimizer": pl.UInt32,
+    "class": pl.String,
+    "parameters": pl.UInt32,
+    "options": pl.String,
+}
+LOADERS: Schema = {
+    "process": pl.UInt32,
+    **dict.fromkeys(("num_workers", "batch_size", "prefetch_factor"), pl.Int64),
+    **dict.fromkeys(("pin_memory", "persistent_workers"), pl.Boolean),
+}
 PROCESS_GROUPS: Schema = {
     "process": pl.UInt32,
     "group": pl.String,

@@ -312,6 +312,9 @@ enum Definition : uint16_t {
   kKeysOfThread = 16, // u32 id (one of the strings), u64 DispatchKeySet included, u64 excluded (raw_repr), string classes
                    //   of TorchDispatchModes, a line each, outermost first
 };
+// kSignature: with this bit of n, after the tensors u32 k, k x (u16 argument position, u32 tensors of the list there, also those
+// that are not among the n)
+constexpr uint32_t kCutLists = 1u << 31;
 // kPythonStack
 constexpr uint32_t kWithTorchLines = 1u << 31;
 enum FunctionDomain : uint32_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };

@@ -103,6 +103,7 @@ def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
         lane.define_signature(1, tensor((2, 3), (3, 1), requires_grad=True), tensor(None, position=1))
         lane.define_stack(1, 0x3000, 0x2000)
         lane.define_signature(3, tensor((4,), (1,)))
+        lane.define_signature(4, tensor((4,)), scalars=struct.pack("<IHI", 1, 0, 70), cut=True)
         lane.enter(3, source=1, signature=3)  # a call that tracer replay can make
         lane.exit()
         for step in range(4):

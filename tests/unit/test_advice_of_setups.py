@@ -88,6 +88,18 @@ def test_a_class_of_the_program_is_not_told_what_torch_takes() -> None:
     assert not list(optimizer.find(replace(known, trace=replace(known.trace, optimizers=mine))))  # type: ignore[type-var]
 
 
+@pytest.mark.parametrize(("length", "said"), [(None, "2 parameters of 10"), (5, "5 parameters of about 26")])
+def test_of_a_list_that_was_cut_the_whole_number_is_tried(length: int | None, said: str) -> None:
+    known = steady(ADAM, "_foreach_addcdiv_", [{}], [])
+    rows = [(7, 0, [n], [1], "torch.float32", "cpu", True, None, None, length) for n in (6, 4)]
+    signatures = pl.DataFrame(rows, dict(schema.SIGNATURES), orient="row")
+    hops = known.trace.hops.with_columns(inputs=pl.when(pl.col("id") % 10 == 9).then(7).cast(pl.UInt32))
+    (found,) = optimizer.find(Steady.of(replace(known.trace, hops=hops, signatures=signatures)))  # type: ignore[type-var]
+    assert f"10 op calls a step for {said} numbers, in lists" in found.evidence
+    assert found.experiment.parameters[:2] == (((6,), "float32"), ((4,), "float32"))  # type: ignore[union-attr]
+    assert len(found.experiment.parameters) == (length or 2)  # type: ignore[union-attr]
+
+
 def of_loader(kind: str, *loaders: dict[str, Any]) -> Finding:
     (found,) = data_loader.find(steady(LOADING.format(kind), "select", None, list(loaders)))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +20,7 @@ COLUMNS = {
     "hops": "id op key kernel kind source start_ns end_ns self_ns module step phase parent process thread "
     "registered_at rule inputs called_from python_stack range sequence_nr backward_node forward_hop raised "
     "override key_set thread_keys open",
-    "signatures": "id position shape stride dtype device requires_grad layout keys",
+    "signatures": "id position shape stride dtype device requires_grad layout keys list_length",
     "dispatch_keys": "priority key functionality",
     "key_sets": "id keys",
     "thread_keys": "id process included excluded included_by_default excluded_by_default modes",
@@ -339,14 +340,30 @@ def test_signatures_are_one_row_a_tensor_and_one_id_a_content(tmp_path: Path) ->
         row
         for _, row in sorted(
             [
-                (one, (one, 0, [64, 32], [32, 1], "torch.float32", "cpu", True, "torch.strided", "CPU")),
-                (one, (one, 1, [2], [1], "ScalarType 99", "cuda:3", False, "torch.strided", "CPU")),
-                (two, (two, 0, None, None, None, "cpu", False, None, "CPU")),
-                (two, (two, 2, None, None, "torch.float32", None, False, "torch.strided", "CPU")),
+                (
+                    one,
+                    (one, 0, [64, 32], [32, 1], "torch.float32", "cpu", True, "torch.strided", "CPU", None),
+                ),
+                (one, (one, 1, [2], [1], "ScalarType 99", "cuda:3", False, "torch.strided", "CPU", None)),
+                (two, (two, 0, None, None, None, "cpu", False, None, "CPU", None)),
+                (two, (two, 2, None, None, "torch.float32", None, False, "torch.strided", "CPU", None)),
             ],
             key=lambda pair: (pair[0], pair[1][1]),
         )
     ]
+
+
+def test_a_list_that_was_cut_has_its_length(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    lane = writer.lane()
+    row = tensor((4,), (1,))
+    lengths = struct.pack("<IHIHI", 2, 0, 300, 1, 100)
+    scalar = struct.pack("<IHI", 1, 2, 1) + b"5"
+    lane.define_signature(1, *[row] * 3, tensor((4,), (1,), position=7), scalars=lengths + scalar, cut=True)
+    hop(lane, 0, signature=1)
+    trace = read(writer, tmp_path)
+    assert trace.signatures["list_length"].to_list() == [300, 300, 300, None]
+    assert trace.scalars.rows() == [(0, 2, "5")]
 
 
 def test_processes_threads_and_environment(tmp_path: Path) -> None:

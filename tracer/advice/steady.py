@@ -37,7 +37,10 @@ _DUAL = ("aten::_make_dual", "aten::_unpack_dual")
 
 @dataclass(frozen=True)
 class Tensor:
-    """An argument, or one tensor of a list that is the argument at `position`."""
+    """An argument, or one tensor of a list that is the argument at `position`.
+
+    `list_length`: how many the list has, if more than are recorded.
+    """
 
     position: int
     shape: tuple[int, ...]
@@ -45,6 +48,7 @@ class Tensor:
     dtype: str
     device: str
     requires_grad: bool
+    list_length: int | None = None
 
     @property
     def numbers(self) -> int:
@@ -134,8 +138,8 @@ class Steady:
         known: dict[int, list[Tensor]] = {}
         wanted = self.hops["inputs"].drop_nulls().unique()
         rows = self.trace.signatures.filter(pl.col("id").is_in(wanted.implode()))
-        columns = ("id", "position", "shape", "stride", "dtype", "device", "requires_grad")
-        for number, position, shape, stride, dtype, device, grad in rows.select(columns).iter_rows():
+        columns = ("id", "position", "shape", "stride", "dtype", "device", "requires_grad", "list_length")
+        for number, position, shape, stride, dtype, device, grad, length in rows.select(columns).iter_rows():
             tensor = Tensor(
                 position,
                 tuple(shape or ()),
@@ -143,6 +147,7 @@ class Steady:
                 str(dtype or "").removeprefix("torch."),
                 str(device or ""),
                 bool(grad),
+                length,
             )
             known.setdefault(number, []).append(tensor)
         return known

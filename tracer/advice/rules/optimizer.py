@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import cycle, islice
 
 import polars as pl
 
@@ -27,6 +28,8 @@ LEAST = 0.02
 _RATE = r"^aten::(div|neg|mul)\b"
 _LAST_OPS = ("addcdiv_", "add_")
 """What changes a parameter: of each it runs once"""
+_MOST = 1 << 14
+"""Parameters, of a trace that may be a stranger's"""
 
 
 def find(steady: Steady) -> Iterator[Finding]:
@@ -43,9 +46,9 @@ def find(steady: Steady) -> Iterator[Finding]:
         ):
             continue
         foreach = now == "foreach=True"
-        parameters, device, cut = _parameters(steady, ops)
+        parameters, device, more, guessed = _parameters(steady, ops)
         evidence = (
-            f"{often(steady.a_step(len(ops)), 'op call')}{_of_all(parameters, cut)}, "
+            f"{often(steady.a_step(len(ops)), 'op call')}{_of_all(parameters, more, guessed)}, "
             f"{'in lists (foreach)' if foreach else 'one after another'}{_set_up(str(name), groups)}"
         )
         ran = last_step(steady, ops)
@@ -62,13 +65,16 @@ def find(steady: Steady) -> Iterator[Finding]:
             )
 
 
-def _of_all(parameters: tuple[Sized, ...], cut: bool) -> str:
-    """` for 3 parameters of 1,234 numbers`; "" if the recording does not tell."""
+def _of_all(parameters: tuple[Sized, ...], more: str, guessed: bool) -> str:
+    """` for 3 parameters of 1,234 numbers`; "" if the recording does not tell.
+
+    `more` and `guessed` as _parameters tells them.
+    """
     if not parameters:
         return ""
     numbers = sum(math.prod(shape) for shape, _ in parameters)
     noun = "parameter" if len(parameters) == 1 else "parameters"
-    return f" for {len(parameters):,}{' or more' if cut else ''} {noun} of {numbers:,} numbers"
+    return f" for {len(parameters):,}{more} {noun} of {'about ' if guessed else ''}{numbers:,} numbers"
 
 
 def _choices(foreach: bool, sparse: bool, rate_is_tensor: bool) -> list[tuple[str, str]]:
@@ -126,18 +132,26 @@ def _time(steady: Steady, name: str) -> float:
     return steady.without_own(whole, steady.hops.filter(pl.col("range") == f"{OF_STEPS}{name}.step"))
 
 
-def _parameters(steady: Steady, ops: pl.DataFrame) -> tuple[tuple[Sized, ...], str, bool]:
-    """Shape and dtype of each, the device, and whether a list of them was cut."""
+def _parameters(steady: Steady, ops: pl.DataFrame) -> tuple[tuple[Sized, ...], str, str, bool]:
+    """Shape and dtype of each, the device, ` or more` if there may be others, and whether some are guessed.
+
+    Of a list that was cut the others are as the recorded ones, in turn. Traces of 0.1.0 have no lengths of
+    lists, and no optimizers.
+    """
     last = ops.filter(pl.col("step") == steady.steps[-1])
+    has_lengths = len(steady.trace.optimizers) > 0
     for name in _LAST_OPS:
         found: list[Sized] = []
-        device, cut = "cpu", False
+        device, more, guessed = "cpu", "", False
         for inputs in last.filter(pl.col("op").str.contains(name, literal=True))["inputs"].to_list():
             tensors = steady.tensors(inputs)
             written = [one for one in tensors if one.position == 0 and one.requires_grad]
-            cut |= len(tensors) >= MOST_TENSORS
-            found += [(one.shape, one.dtype) for one in written]
+            sizes = [(one.shape, one.dtype) for one in written]
+            longer = max((one.list_length or 0 for one in written), default=0)
+            guessed |= longer > 0
+            more = more if longer or len(tensors) < MOST_TENSORS or has_lengths else " or more"
+            found += islice(cycle(sizes), max(len(sizes), min(longer, _MOST)))
             device = written[0].device if written else device
         if found:
-            return tuple(found), device, cut
-    return (), "cpu", False
+            return tuple(found), device, more, guessed
+    return (), "cpu", "", False

@@ -46,7 +46,7 @@ HOPS: Schema = {
     "open": pl.Boolean,
 }
 MOST_TENSORS = 64
-"""A signature names no more: of longer lists the rest is unknown."""
+"""A signature has no more: of a longer list it has the length."""
 SIGNATURES: Schema = {
     "id": ID,
     "position": pl.UInt32,
@@ -57,6 +57,7 @@ SIGNATURES: Schema = {
     "requires_grad": pl.Boolean,
     "layout": STRING,
     "keys": STRING,
+    "list_length": pl.UInt32,
 }
 DISPATCH_KEYS: Schema = {"priority": pl.UInt32, "key": pl.String, "functionality": pl.String}
 KEY_SETS: Schema = {"id": ID, "keys": pl.List(pl.String)}

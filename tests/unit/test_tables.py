@@ -357,12 +357,18 @@ def test_a_list_that_was_cut_has_its_length(tmp_path: Path) -> None:
     writer = writer_with("aten::mm")
     lane = writer.lane()
     row = tensor((4,), (1,))
-    lengths = struct.pack("<IHIHI", 2, 0, 300, 1, 100)
+    cut = struct.pack("<IHIHI", 2, 0, 300, 1, 100)
     scalar = struct.pack("<IHI", 1, 2, 1) + b"5"
-    lane.define_signature(1, *[row] * 3, tensor((4,), (1,), position=7), scalars=lengths + scalar, cut=True)
+    lane.define_signature(1, *[row] * 3, tensor((4,), (1,), position=7), scalars=cut + scalar, cut=True)
     hop(lane, 0, signature=1)
+    for lists in range(1, 5):  # without scalars, and with as many bytes behind it as fill eight
+        lane.define_signature(
+            1 + lists, row, scalars=struct.pack("<I" + "HI" * lists, lists, *[70] * 2 * lists), cut=True
+        )
+        hop(lane, 0, signature=1 + lists)
     trace = read(writer, tmp_path)
-    assert trace.signatures["list_length"].to_list() == [300, 300, 300, None]
+    assert "damage" not in repr(trace), trace
+    assert trace.signatures["list_length"].to_list() == [300, 300, 300, None, None]
     assert trace.scalars.rows() == [(0, 2, "5")]
 
 

@@ -387,7 +387,7 @@ def _signature(body: Body) -> Signature:
         lengths: dict[int, int] = dict([body.fields("HI") for _ in range(count)])  # type: ignore[misc]
         tensors = [one._replace(list_length=lengths.get(one.position)) for one in tensors]
     scalars: list[ScalarDefinition] = []
-    if body.offset < len(body.data):
+    if len(body.data) - body.offset >= 4:  # less than that fills the record up to 8 bytes
         (count,) = body.fields("I")
         for _ in range(count):
             (position,) = body.fields("H")

@@ -192,8 +192,8 @@ def busy(*preempted: int | None) -> FakeTrace:
         ),
         (
             (0, 2_000, 6_000, 0),
-            "The machine was busy in 2 of 4 steps (the thread waited 20.0 % of the time or longer); "
-            "in step 2 the thread waited 6.0 us of 10.0 us for a CPU core, and ran 3.0 us.",
+            "The machine was busy in 2 of 4 steps: the thread waited 20.0 % of the time or longer "
+            "for a CPU core. In step 2 it waited 6.0 us of 10.0 us, and ran 3.0 us.",
         ),
     ],
 )

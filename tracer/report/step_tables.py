@@ -131,12 +131,13 @@ def about_busy(table: pl.DataFrame) -> str:
         return ""
     worst = busy.row(0, named=True)
     ran = "" if worst["cpu_ns"] is None else f", and ran {duration(worst['cpu_ns'])}"
-    times = f"{duration(worst['preempted_ns'])} of {duration(worst['wall_ns'])} for a CPU core{ran}"
+    times = f"{duration(worst['preempted_ns'])} of {duration(worst['wall_ns'])}"
     if len(busy) == 1:
-        return f"The machine was busy: in step {worst['step']} the thread waited {times}."
+        return f"The machine was busy: in step {worst['step']} the thread waited {times} for a CPU core{ran}."
     return (
-        f"The machine was busy in {len(busy):,} of {count(table['step'].count(), 'step')} (the thread waited "
-        f"{percent(BUSY)} of the time or longer); in step {worst['step']} the thread waited {times}."
+        f"The machine was busy in {len(busy):,} of {count(table['step'].count(), 'step')}: the thread waited "
+        f"{percent(BUSY)} of the time or longer for a CPU core. "
+        f"In step {worst['step']} it waited {times}{ran}."
     )
 
 

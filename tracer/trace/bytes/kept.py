@@ -196,6 +196,7 @@ DOCUMENTS: dict[str, Any] = {
         "float32_matmul_precision": one_of("highest", "high", "medium"),
         "variables": gone("environment variables"),
     },
+    "source_lines": _source_lines,
     "optimizers": [
         {
             "class": matching(r"torch\.optim\.\w+\.\w+"),
@@ -219,7 +220,6 @@ DOCUMENTS: dict[str, Any] = {
             ("num_workers", "batch_size", "prefetch_factor", "pin_memory", "persistent_workers"), plain
         )
     ],
-    "source_lines": _source_lines,
     "rank": {
         **dict.fromkeys(("rank", "ranks", "restarts"), plain),
         "boot": by(_hashed),

@@ -13,7 +13,10 @@ from tracer.advice.advise import advise
 from tracer.analysis.gaps import gaps
 from tracer.analysis.phases import BACKWARD
 from tracer.analysis.step_times import AFTER, WHOLE, step_times
+from tracer.cli.top import _busy
 from tracer.report.advice_text import heading
+from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.report.step_tables import about_busy
 from tracer.trace.tables import schema
 
@@ -199,6 +202,12 @@ def busy(*preempted: int | None) -> FakeTrace:
 )
 def test_a_busy_machine_is_said(preempted: tuple[int | None, ...], said: str) -> None:
     assert about_busy(step_times(busy(*preempted))) == said
+
+
+def test_top_and_the_report_say_it_too() -> None:
+    said = "The machine was busy: in step 1 the thread waited 9.0 us of 10.0 us for a CPU core"
+    assert said in _busy(busy(0, 9_000, 0))  # type: ignore[arg-type]
+    assert said in render(Reading(busy(0, 9_000, 0), "x.trace", sections=["steps"]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from launching import Launcher
 import tracer
 
 PROGRAM = """
-import torch
+import os, torch
 from torch.utils.data import DataLoader, TensorDataset
 class Mine(torch.optim.SGD):
     pass
@@ -26,6 +26,11 @@ for loader in DataLoader(data, 4), by_worker, DataLoader(data, 4):
         adam.step()
         mine.step()
 del by_worker, loader
+if (child := os.fork()) == 0:
+    mine.step()
+    list(DataLoader(data, 8))
+    os._exit(0)
+os.waitpid(child, 0)
 for _ in range(3):
     one = Mine(m.parameters(), lr=0.1, momentum=0.9)
     one.step()
@@ -62,6 +67,9 @@ def test_the_options_of_optimizers_and_loaders(launcher: Launcher) -> None:
         (0, 4, None, False, False),
         (1, 2, 2, False, True),
     ]
+    child = trace.processes["process"].max()  # its own, without those of its parent
+    assert trace.loaders.filter(pl.col("process") == child)["batch_size"].to_list() == [8]
+    assert trace.optimizers.filter(pl.col("process") == child)["class"].to_list() == ["__main__.Mine"]
 
 
 def test_an_error_of_a_sampler_reads_as_without_tracer(launcher: Launcher) -> None:

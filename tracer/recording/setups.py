@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -38,8 +39,11 @@ class _Setups:
     def __init__(self, write: Callable[[list[Any]], object]) -> None:
         self._write = write
         self._known: list[Any] = []
+        self._pid = os.getpid()
 
     def _add(self, described: dict[str, Any]) -> None:
+        if self._pid != os.getpid():  # a forked process has its own
+            self._pid, self._known = os.getpid(), []
         if described not in self._known and len(self._known) < _MOST:
             self._known.append(described)
             self._write(self._known)

@@ -2,6 +2,9 @@
 
 #include <Python.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "../torch_abi/tensor.h"
 #include "scalars.h"
 
@@ -12,7 +15,7 @@ namespace {
 using torch_abi::requires_grad;
 using trace::mix;
 
-// A signature names at most this many tensors; longer lists end there.
+// A signature has at most this many tensors; of longer lists it has the lengths.
 constexpr size_t kMostTensors = 64;
 constexpr size_t kMostDimensions = 64;
 
@@ -82,7 +85,10 @@ struct Hasher {
 
   // Inlined, with what is rare taken by value and given back, so that both numbers stay in registers.
   __attribute__((always_inline)) void tensor(uint16_t position, const at::Tensor& value) {
-    if (++tensors > kMostTensors) return;
+    if (__builtin_expect(++tensors > kMostTensors, 0)) {
+      hash = mix(hash, position);
+      return;
+    }
     if (!plain_tensor(position, value)) *this = with_any_tensor(*this, position, value);
   }
 
@@ -142,8 +148,14 @@ struct HashVisitor {
 };
 
 struct Writer {
+  struct List {
+    uint16_t position;
+    uint32_t length;
+    bool cut;
+  };
   std::string tensors_bytes;
   uint32_t tensors = 0;
+  std::vector<List> lists;  // by argument; a tensor that is no element of a list is a list of one here
 
   template <class T>
   void put(T value) {
@@ -151,7 +163,12 @@ struct Writer {
   }
 
   void tensor(uint16_t position, const at::Tensor& value) {
-    if (tensors >= kMostTensors) return;
+    if (lists.empty() || lists.back().position != position) lists.push_back({position, 0, false});
+    ++lists.back().length;
+    if (tensors >= kMostTensors) {
+      lists.back().cut = true;
+      return;
+    }
     ++tensors;
     View view = look(value);
     if (!view.sized) view.flags &= uint8_t(~trace::kHasStrides);
@@ -220,7 +237,12 @@ __attribute__((noinline, cold)) uint32_t define(trace::Lane* lane, const Argumen
   visit(arguments, writer);
   uint32_t id = lane->signatures.add(hash);
   trace::DefinitionBuilder definition(trace::kSignature);
-  definition.put(id).put(writer.tensors).put_bytes(writer.tensors_bytes).put_bytes(scalars);
+  auto cut = uint32_t(std::count_if(writer.lists.begin(), writer.lists.end(), [](const Writer::List& list) { return list.cut; }));
+  definition.put(id).put(writer.tensors | (cut ? trace::kCutLists : 0)).put_bytes(writer.tensors_bytes);
+  if (cut) definition.put(cut);
+  for (const Writer::List& list : writer.lists)
+    if (list.cut) definition.put(list.position).put(list.length);
+  definition.put_bytes(scalars);
   lane->define(definition);
   return id;
 }

@@ -29,6 +29,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
     case kMemory:
     case kContext:
     case kRangeBegin:
+    case kThreadTime:
     case kValue:
       count = 3;
       break;

@@ -9,6 +9,7 @@
 #include "dump.h"
 #include "record_stream.h"
 #include "stop_notice.h"
+#include "thread_time.h"
 
 namespace tracer::trace {
 
@@ -187,7 +188,12 @@ CallCounts count_calls() {
 }
 
 void write_step(uint32_t steps) {
-  if (Lane* lane = current_lane()) write_event(lane, kStep, lane->now(), uint64_t(steps));
+  // Before the lane: what it says takes microseconds.
+  ThreadTime time = time_of_thread();
+  Lane* lane = current_lane();
+  if (!lane) return;
+  write_event(lane, kThreadTime, lane->now(), time.cpu_ns, time.ready_ns);
+  write_event(lane, kStep, lane->now(), uint64_t(steps));
 }
 
 uint32_t epoch_of_recording() { return last_epoch; }

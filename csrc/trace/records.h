@@ -136,6 +136,7 @@ enum HopEvent : uint64_t {
   kContext = 19,    // 3 words
   kRangeBegin = 20, // 3 words
   kRangeEnd = 21,   // 2 words
+  kThreadTime = 22, // 3 words
   kMemoryLine = 30, // 2 words
   kValue = 31,      // 3 words
 };
@@ -187,6 +188,9 @@ enum HopEvent : uint64_t {
 //   the thread), bits 59..62 calls of the thread that were open before this one (at most kMaxCallDepth)
 // kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included; 0: none ended, but
 //   the recorded steps begin here, and what is before (captures of CUDA graphs) is of no step
+// kThreadTime, what the thread that writes the next kStep, which follows at once, had of the processor since it began:
+//   1: bits 0..62 its CPU time in nanoseconds
+//   2: bits 0..62 how long it was ready to run while others ran, in nanoseconds (kUnknownTime: the kernel does not count it)
 // kModule, from here on the thread's outermost hops run in a call of this nn.Module:  1: bits 0..31 module (id of a
 //   kModulePath, 0: in none)
 // kThreadKeys, from here on the thread adds these dispatch keys and hides those:  1: bits 0..31 id of a kKeysOfThread
@@ -225,6 +229,8 @@ constexpr int kExitDepthShift = 32;
 constexpr int kExitRaisedShift = 45;
 constexpr int kExitNodesShift = 46;
 constexpr uint32_t kMostNodes = (1u << 17) - 1;
+// kThreadTime, word 2
+constexpr uint64_t kUnknownTime = kEventBit - 1;
 // kValue, word 2
 constexpr int kValueDepthShift = 48;
 enum ValueFlags : uint64_t { kValueNan = 1, kValueInfinite = 2, kValueUnread = 4 };
@@ -309,6 +315,9 @@ enum Definition : uint16_t {
   kKeysOfThread = 16, // u32 id (one of the strings), u64 DispatchKeySet included, u64 excluded (raw_repr), string classes
                    //   of TorchDispatchModes, a line each, outermost first
 };
+// kSignature: with this bit of n, after the tensors u32 k, k x (u16 argument position, u32 tensors of the list there, also those
+// that are not among the n)
+constexpr uint32_t kCutLists = 1u << 31;
 // kPythonStack
 constexpr uint32_t kWithTorchLines = 1u << 31;
 enum FunctionDomain : uint32_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };

@@ -115,7 +115,7 @@ with tracer.record("run.trace", steps="2:3", cuda="off"):
 
 
 def test_a_count_that_begins_after_something_else() -> None:
-    ends = StepEnds.of_counted(np.array([50, 10, 70, 60]), np.array([0, 1, 6, 5]))
+    ends = StepEnds.of_counted([StepEnds(np.array([50, 10, 70, 60]), np.array([0, 1, 6, 5]))])
     assert (ends.times.tolist(), ends.numbers.tolist(), ends.since) == ([60, 70], [5, 6], 50)
     assert ends.span(4) == (50, 60)
     assert ends.span(5) == (60, 70)

@@ -41,6 +41,14 @@ DOCUMENTS: dict[str, Any] = {
             ]
         },
     },
+    "optimizers": [
+        {
+            "class": "torch.optim.adam.Adam",
+            "groups": [{"parameters": 2, "options": {"lr": "number", "fused": None, "amsgrad": True}}],
+        },
+        {"class": "secret.Mine", "groups": [{"parameters": 1, "options": {"momentum": 0.9}}]},
+    ],
+    "loaders": [{"num_workers": 2, "batch_size": None, "pin_memory": True}],
     "launch:1": {"file": "/tmp/cab.py", "defined_at": "/home/kernel.py:2", "configs": 1, "num_warps": 4},
 }
 
@@ -95,6 +103,7 @@ def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
         lane.define_signature(1, tensor((2, 3), (3, 1), requires_grad=True), tensor(None, position=1))
         lane.define_stack(1, 0x3000, 0x2000)
         lane.define_signature(3, tensor((4,), (1,)))
+        lane.define_signature(4, tensor((4,)), scalars=struct.pack("<IHI", 1, 0, 70), cut=True)
         lane.enter(3, source=1, signature=3)  # a call that tracer replay can make
         lane.exit()
         for step in range(4):
@@ -119,7 +128,7 @@ def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
             for _ in range(1 + len(RANGES)):
                 lane.range_exit()
             _tasks(lane, step)
-            lane.step(step + 1)
+            lane.step(step + 1, 1000 * step, 100)
             writer.kernel(10 + step, writer.ticks, writer.ticks + 3, name=1, process=process)
         writer.activity(2, 20, 1, 2, size=64, node=5, process=process)
         lane.enter(0)

@@ -49,6 +49,8 @@ class FakeTrace:
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.SOURCE_LINES))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.RANGES))
+    optimizers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.OPTIMIZERS))
+    loaders: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.LOADERS))
     process_groups: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PROCESS_GROUPS))
     modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MODULES))
     compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.COMPILED_CALLS))

@@ -20,12 +20,10 @@ ENUMS = {
 CPU = 1 << BACKENDS | 1
 AUTOGRAD_CPU = 1 << (BACKENDS + 1) | CPU
 CERTIFICATE = {
-    "entries": 10,
-    "hooked": 10,
+    **dict.fromkeys(("entries", "hooked"), 10),
+    **dict.fromkeys(("rearmed", "lost_hops"), 0),
     "not_hooked": [],
-    "rearmed": 0,
     "lost_entries": [],
-    "lost_hops": 0,
     "ns_per_hop": 42.5,
     "call_sites": True,
     "guards": {"updateDispatchTableEntry_": True, "checkInvariants": True},
@@ -38,8 +36,7 @@ PROCESS_LANE = 0xFFFFFFFF
 
 
 def text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack("<I", len(data)) + data
+    return struct.pack("<I", len(value.encode())) + value.encode()
 
 
 @dataclass
@@ -167,7 +164,9 @@ class Lane:
         self.file.ticks += lasted
         return tick
 
-    def step(self, ended: int) -> int:
+    def step(self, ended: int, *time: int) -> int:  # `time`: those of the thread
+        if time:
+            self._event(6, *time, brief=True)
         return self._event(11, ended)
 
     def module(self, number: int) -> int:
@@ -211,8 +210,9 @@ class Lane:
     def define_stack(self, number: int, *counters: int) -> None:
         self.define(11, struct.pack(f"<2I{len(counters)}Q", number, len(counters), *counters))
 
-    def define_signature(self, number: int, *tensors: bytes, scalars: bytes = b"") -> None:
-        self.define(6, struct.pack("<2I", number, len(tensors)) + b"".join(tensors) + scalars)
+    def define_signature(self, number: int, *tensors: bytes, scalars: bytes = b"", cut: bool = False) -> None:
+        """`cut`: `scalars` begins with the lengths of lists."""
+        self.define(6, struct.pack("<2I", number, len(tensors) | cut << 31) + b"".join(tensors) + scalars)
 
     def name_thread(self, torch_thread: int, name: str) -> None:
         self.define(2, struct.pack("<IQ", self.thread, torch_thread) + text(name))

@@ -31,7 +31,9 @@ def table(rows: list[dict[str, Any]], kinds: schema.Schema) -> pl.DataFrame:
 
 
 def trace(rows: list[dict[str, Any]], ends: tuple[int, ...] = (10_000,), **tables: Any) -> FakeTrace:
-    steps = [(0, number, "steady", ([0, *ends])[number], end, None) for number, end in enumerate(ends)]
+    steps = [
+        (0, number, "steady", ([0, *ends])[number], end, None, None, None) for number, end in enumerate(ends)
+    ]
     empty = TraceBuilder().calls(hop("aten::a", "CPU")).trace()
     made = replace(
         empty, hops=table(rows, schema.HOPS), steps=pl.DataFrame(steps, schema.STEPS, orient="row")
@@ -223,10 +225,10 @@ def test_a_hop_without_a_key_is_not_explained() -> None:
 def test_the_median_step_is_one_of_the_steady_ones() -> None:
     steps = pl.DataFrame(
         [
-            (0, 0, "warmup", 0, 90, None),
-            (0, 1, "steady", 90, 100, None),
-            (0, 2, "steady", 100, 130, None),
-            (0, 3, "steady", 130, 150, None),
+            (0, 0, "warmup", 0, 90, None, None, None),
+            (0, 1, "steady", 90, 100, None, None, None),
+            (0, 2, "steady", 100, 130, None, None, None),
+            (0, 3, "steady", 130, 150, None, None, None),
         ],
         schema.STEPS,
         orient="row",

@@ -102,7 +102,7 @@ def test_each_phase_of_a_closure_has_what_lies_between_its_ops() -> None:
     trace = made(
         CLOSURE,
         STEP_OF_CLOSURE,
-        steps=pl.DataFrame([(0, 0, None, 0, 1000, None)], schema.STEPS, orient="row"),
+        steps=pl.DataFrame([(0, 0, None, 0, 1000, None, None, None)], schema.STEPS, orient="row"),
     )
     (step,) = step_times(trace).to_dicts()
     assert (step["forward_ns"], step["forward_outside_ns"]) == (150, 20)
@@ -191,7 +191,7 @@ def test_ops_of_torch_distributed_are_communication(op: str) -> None:
 
 def test_what_a_data_loader_does_is_data_waiting_too() -> None:
     ops = [row("stack", 100, 200), row("linear", 500, 600, module="0")]
-    steps = pl.DataFrame([(0, 0, None, 0, 700, None)], schema.STEPS, orient="row")
+    steps = pl.DataFrame([(0, 0, None, 0, 700, None, None, None)], schema.STEPS, orient="row")
     trace = made(ops, [("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 50, 400)], steps=steps)
     assert phases(trace) == [DATA, FORWARD]
     (step,) = step_times(trace).to_dicts()
@@ -202,7 +202,7 @@ def test_what_runs_while_torch_compiles_is_compiling() -> None:
     compiling = table(
         [{"name": "dynamo", "process": 0, "thread": 1, "start_ns": 50, "end_ns": 300}], schema.COMPILE_PHASES
     )
-    steps = pl.DataFrame([(0, 0, None, 0, 700, None)], schema.STEPS, orient="row")
+    steps = pl.DataFrame([(0, 0, None, 0, 700, None, None, None)], schema.STEPS, orient="row")
     trace = made([row("mm", 100, 200), row("mm", 400, 500)], compile_phases=compiling, steps=steps)
     assert phases(trace)[0] == COMPILE
     assert step_times(trace)["compile_ns"].to_list() == [250]
@@ -211,7 +211,7 @@ def test_what_runs_while_torch_compiles_is_compiling() -> None:
 def test_communication_is_what_nothing_else_hides() -> None:
     """A back end works on a thread of its own while ops run, and when none does."""
     transfer = {"name": "gloo:all_reduce", "process": 0, "thread": 2, "start_ns": 150, "end_ns": 450}
-    steps = pl.DataFrame([(0, 0, None, 0, 500, None)], schema.STEPS, orient="row")
+    steps = pl.DataFrame([(0, 0, None, 0, 500, None, None, None)], schema.STEPS, orient="row")
     trace = replace(
         made([row("linear", 100, 300, module="0")], steps=steps), ranges=table([transfer], schema.RANGES)
     )
@@ -220,7 +220,7 @@ def test_communication_is_what_nothing_else_hides() -> None:
 
 def test_the_parts_of_a_step_add_up_whatever_overlaps() -> None:
     ranges = [(STEP, 50, 900), ("enumerate(DataLoader)#x", 30, 210), ("gloo:broadcast", 0, 950)]
-    steps = pl.DataFrame([(0, 0, None, 0, 1000, None)], schema.STEPS, orient="row")
+    steps = pl.DataFrame([(0, 0, None, 0, 1000, None, None, None)], schema.STEPS, orient="row")
     (step,) = step_times(made(CLOSURE, ranges, steps=steps)).to_dicts()
     parts = ("waiting", "data", "compile", "communication", "optimizer", "backward", "forward")
     assert sum(step[f"{part}_ns"] for part in (*parts, "outside")) == step["wall_ns"] == 1000
@@ -228,7 +228,7 @@ def test_the_parts_of_a_step_add_up_whatever_overlaps() -> None:
 
 def test_ops_of_no_phase_are_outside_of_them() -> None:
     ops = [row("linear", 0, 10, module="0"), row("randn", 50, 80)]
-    steps = pl.DataFrame([(0, 0, None, 0, 100, None)], schema.STEPS, orient="row")
+    steps = pl.DataFrame([(0, 0, None, 0, 100, None, None, None)], schema.STEPS, orient="row")
     (step,) = step_times(made(ops, steps=steps)).to_dicts()
     assert (step["forward_ns"], step["outside_ns"], step["other_ns"]) == (10, 90, 30)
     assert step["outside_ops_ns"] == 60

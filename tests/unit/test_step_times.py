@@ -9,9 +9,15 @@ import polars as pl
 import pytest
 from frames import FakeTrace, TraceBuilder, hop
 
+from tracer.advice.advise import advise
 from tracer.analysis.gaps import gaps
 from tracer.analysis.phases import BACKWARD
 from tracer.analysis.step_times import AFTER, WHOLE, step_times
+from tracer.cli.top import _busy
+from tracer.report.advice_text import heading
+from tracer.report.reading import Reading
+from tracer.report.report import render
+from tracer.report.step_tables import about_busy
 from tracer.trace.tables import schema
 
 LINE = "/home/user/project/train.py"
@@ -30,7 +36,7 @@ def trace(
     strings = {name: pl.String if kind == schema.STRING else kind for name, kind in schema.HOPS.items()}
     starts = [min(row["start_ns"] for row in ops), *ends[:-1]]
     steps = [
-        (0, number, phase, start, end, None)
+        (0, number, phase, start, end, None, None, None)
         for number, (phase, start, end) in enumerate(zip(phases, starts, ends, strict=bool(ends)))
     ]
     return replace(
@@ -166,3 +172,53 @@ def test_time_on_the_gpu_and_an_open_op() -> None:
     first = step_times(made).to_dicts()[0]
     assert first["gpu_busy_ns"] == 800 + 500
     assert first["forward_ns"] == 2000, "an op that did not end lasts as long as anything else"
+
+
+def busy(*preempted: int | None) -> FakeTrace:
+    """Steps of 10,000 ns, and how long their thread was ready to run while others ran."""
+    ends = [10_000 * (number + 1) for number in range(len(preempted))]
+    ops = [op("mm", end - 10_000, 10, 2000) for end in ends]
+    made = trace(ops, ends, ["steady"] * len(ends))
+    waited = pl.Series("preempted_ns", preempted, pl.Int64)
+    return replace(made, steps=made.steps.with_columns(waited, cpu_ns=9_000 - waited))
+
+
+@pytest.mark.parametrize(
+    ("preempted", "said"),
+    [
+        ((None, None, None), ""),
+        ((0, 1_999, 10), ""),
+        (
+            (0, 2_000, None),
+            "The machine was busy: in step 1 the thread waited 2.0 us of 10.0 us for a CPU core, "
+            "and ran 7.0 us.",
+        ),
+        (
+            (0, 2_000, 6_000, 0),
+            "The machine was busy in 2 of 4 steps: the thread waited 20.0 % of the time or longer "
+            "for a CPU core. In step 2 it waited 6.0 us of 10.0 us, and ran 3.0 us.",
+        ),
+    ],
+)
+def test_a_busy_machine_is_said(preempted: tuple[int | None, ...], said: str) -> None:
+    assert about_busy(step_times(busy(*preempted))) == said
+
+
+def test_top_and_the_report_say_it_too() -> None:
+    said = "The machine was busy: in step 1 the thread waited 9.0 us of 10.0 us for a CPU core"
+    assert said in _busy(busy(0, 9_000, 0))  # type: ignore[arg-type]
+    assert said in render(Reading(busy(0, 9_000, 0), "x.trace", sections=["steps"]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("preempted", "heading_"),
+    [
+        ((0, 0, 9_000, 0, 9_000), "3 steady steps of 10.0 us; the machine was busy in 2 more: left out"),
+        ((0, 9_000, 9_000, 0), "4 steady steps of 10.0 us; the machine was busy in 2 of them: record again"),
+        ((0, 0, None), "3 steady steps of 10.0 us"),
+    ],
+)
+def test_advice_leaves_out_the_steps_of_a_busy_machine(
+    preempted: tuple[int | None, ...], heading_: str
+) -> None:
+    assert heading(advise(busy(*preempted))) == heading_

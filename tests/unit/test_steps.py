@@ -210,3 +210,35 @@ def test_steps_that_the_script_says_go_before_those_of_the_optimizer(tmp_path: P
     lane.step(1)
     optimizer_step(lane, 1)
     assert read(writer, tmp_path).hops["step"].to_list() == [0, 0, 0, 0, None, None]
+
+
+UNKNOWN = (1 << 63) - 1
+
+
+def test_what_the_thread_of_a_step_had_of_the_processor(tmp_path: Path) -> None:
+    writer = new_writer()
+    lane, other = writer.lane(0, 0, 1000), writer.lane(0, 1, 1001, torch_thread=2)
+    work(lane)
+    lane.step(1, 5_000, 100)
+    work(lane)
+    lane.step(2, 7_000, 150)
+    work(lane)
+    lane.step(3, 7_500, 4_150)
+    work(other)
+    other.step(4, 9_000, 9_000)  # of another thread's beginning
+    work(other)
+    other.step(5, 9_800, UNKNOWN)  # a kernel that does not count it
+    work(other)
+    other.step(6)  # before it was recorded
+    steps = read(writer, tmp_path).steps
+    assert steps["cpu_ns"].to_list() == [None, 2_000, 500, None, 800, None]
+    assert steps["preempted_ns"].to_list() == [None, 50, 4_000, None, None, None]
+
+
+def test_clocks_of_a_count_that_began_again(tmp_path: Path) -> None:
+    writer = new_writer()
+    lane = writer.lane(0, 0, 1000)
+    for number, cpu in ((1, 10), (2, 30), (0, 60), (1, 100), (2, 150)):
+        work(lane)
+        lane.step(number, cpu, 0)
+    assert read(writer, tmp_path).steps["cpu_ns"].to_list() == [None, 50]

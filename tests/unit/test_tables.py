@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +20,7 @@ COLUMNS = {
     "hops": "id op key kernel kind source start_ns end_ns self_ns module step phase parent process thread "
     "registered_at rule inputs called_from python_stack range sequence_nr backward_node forward_hop raised "
     "override key_set thread_keys open",
-    "signatures": "id position shape stride dtype device requires_grad layout keys",
+    "signatures": "id position shape stride dtype device requires_grad layout keys list_length",
     "dispatch_keys": "priority key functionality",
     "key_sets": "id keys",
     "thread_keys": "id process included excluded included_by_default excluded_by_default modes",
@@ -42,6 +43,8 @@ COLUMNS = {
     "python_stacks": "id frames",
     "values": "hop hash nan infinite view",
     "modules": "module around",
+    "optimizers": "process optimizer class parameters options",
+    "loaders": "process num_workers batch_size prefetch_factor pin_memory persistent_workers",
     "process_groups": "process group description ranks",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
     "memory": "id hop process thread time_ns device address bytes allocated_by source step",
@@ -50,7 +53,7 @@ COLUMNS = {
     "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "
     "maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor maxRegistersPerBlock "
     "maxSharedMemoryPerBlock maxThreadsPerBlock",
-    "steps": "process step phase start_ns end_ns module",
+    "steps": "process step phase start_ns end_ns module cpu_ns preempted_ns",
     "module_calls": "id module source process thread start_ns end_ns step phase open",
     "source_lines": "source text cell",
     "processes": "process pid how command rank ranks host boot restarts",
@@ -337,14 +340,36 @@ def test_signatures_are_one_row_a_tensor_and_one_id_a_content(tmp_path: Path) ->
         row
         for _, row in sorted(
             [
-                (one, (one, 0, [64, 32], [32, 1], "torch.float32", "cpu", True, "torch.strided", "CPU")),
-                (one, (one, 1, [2], [1], "ScalarType 99", "cuda:3", False, "torch.strided", "CPU")),
-                (two, (two, 0, None, None, None, "cpu", False, None, "CPU")),
-                (two, (two, 2, None, None, "torch.float32", None, False, "torch.strided", "CPU")),
+                (
+                    one,
+                    (one, 0, [64, 32], [32, 1], "torch.float32", "cpu", True, "torch.strided", "CPU", None),
+                ),
+                (one, (one, 1, [2], [1], "ScalarType 99", "cuda:3", False, "torch.strided", "CPU", None)),
+                (two, (two, 0, None, None, None, "cpu", False, None, "CPU", None)),
+                (two, (two, 2, None, None, "torch.float32", None, False, "torch.strided", "CPU", None)),
             ],
             key=lambda pair: (pair[0], pair[1][1]),
         )
     ]
+
+
+def test_a_list_that_was_cut_has_its_length(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    lane = writer.lane()
+    row = tensor((4,), (1,))
+    cut = struct.pack("<IHIHI", 2, 0, 300, 1, 100)
+    scalar = struct.pack("<IHI", 1, 2, 1) + b"5"
+    lane.define_signature(1, *[row] * 3, tensor((4,), (1,), position=7), scalars=cut + scalar, cut=True)
+    hop(lane, 0, signature=1)
+    for lists in range(1, 5):  # without scalars, and with as many bytes behind it as fill eight
+        lane.define_signature(
+            1 + lists, row, scalars=struct.pack("<I" + "HI" * lists, lists, *[70] * 2 * lists), cut=True
+        )
+        hop(lane, 0, signature=1 + lists)
+    trace = read(writer, tmp_path)
+    assert "damage" not in repr(trace), trace
+    assert trace.signatures["list_length"].to_list() == [300, 300, 300, None, None]
+    assert trace.scalars.rows() == [(0, 2, "5")]
 
 
 def test_processes_threads_and_environment(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class Advised:
     dropped          what experiments found no gain for
     untried          what only an experiment can tell; `why_not` says why one that was begun did not
     rules            how many rules were tried
+    left_out, busy   steady steps whose thread waited long for a core: not among `steps`, and among them
     """
 
     steps: int
@@ -37,6 +38,8 @@ class Advised:
     dropped: tuple[Advice, ...] = ()
     untried: tuple[Advice, ...] = ()
     rules: int = len(RULES)
+    left_out: int = 0
+    busy: int = 0
 
 
 def advise(trace: Trace, times: pl.DataFrame | None = None) -> Advised:
@@ -68,7 +71,15 @@ def arranged(steady: Steady, rows: Iterable[Advice]) -> Advised:
     rest = [row for row in rows if row not in dropped and row not in untried]
     worth = [row for row in rest if row.gain.ns >= LEAST * steady.step_ns]
     worth.sort(key=_least, reverse=True)
-    return Advised(len(steady.steps), steady.step_ns, tuple(_grouped(worth)), tuple(dropped), tuple(untried))
+    return Advised(
+        len(steady.steps),
+        steady.step_ns,
+        tuple(_grouped(worth)),
+        tuple(dropped),
+        tuple(untried),
+        left_out=steady.left_out,
+        busy=steady.busy,
+    )
 
 
 def _is_untried(row: Advice) -> bool:

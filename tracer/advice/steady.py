@@ -12,7 +12,7 @@ import polars as pl
 
 from tracer.analysis.own_cost import OwnCost, own_cost
 from tracer.analysis.phases import in_backward, of_compiled_backward
-from tracer.analysis.step_times import step_times
+from tracer.analysis.step_times import preempted, step_times
 from tracer.analysis.trees import Forest, counts, rows_of_ids
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ _DUAL = ("aten::_make_dual", "aten::_unpack_dual")
 
 @dataclass(frozen=True)
 class Tensor:
-    """An argument, or one tensor of a list that is the argument at `position`."""
+    """An argument, or one tensor of a list that is the argument at `position`.
+
+    `list_length`: how many the list has, if more than are recorded.
+    """
 
     position: int
     shape: tuple[int, ...]
@@ -45,6 +48,7 @@ class Tensor:
     dtype: str
     device: str
     requires_grad: bool
+    list_length: int | None = None
 
     @property
     def numbers(self) -> int:
@@ -58,6 +62,8 @@ class Steady:
 
     own      what recording a hop cost; None if that is not known
     step_ns  the median wall time of a step, without tracer's own cost
+    left_out  steady steps that are not among these: their thread waited long for a core
+    busy      such steps among these: too few others are there
     parts    the medians of the columns of analysis.step_times, by name
     """
 
@@ -68,6 +74,8 @@ class Steady:
     step_ns: float
     parts: dict[str, float]
     forest: Forest
+    left_out: int = 0
+    busy: int = 0
 
     @classmethod
     def of(cls, trace: Trace, times: pl.DataFrame | None = None) -> Steady:
@@ -85,16 +93,21 @@ class Steady:
         if len(times) < FEWEST:
             had = "1 step is" if len(times) == 1 else f"{len(times)} steps are"
             raise TooFewStepsError(f"{had} steady, which says too little; record 5 or more")
+        quiet = times.filter(~preempted())
+        left_out, busy = len(times) - len(quiet), 0
+        if len(quiet) < FEWEST:
+            quiet, left_out, busy = times, 0, left_out
+        times = quiet
         steps = tuple(times["step"].to_list())
         cost = own_cost(trace.certificate, process)
         forest = _forest(trace, process, steps, cost)
         wall = float(times["wall_ns"].median())  # type: ignore[arg-type]
         parts = {
-            name: float(times[name].median())  # type: ignore[arg-type]
+            name: float(median)  # type: ignore[arg-type]
             for name in times.columns
-            if name.endswith("_ns")
+            if name.endswith("_ns") and (median := times[name].median()) is not None
         }
-        found = cls(trace, process, steps, cost, wall, parts, forest)
+        found = cls(trace, process, steps, cost, wall, parts, forest, left_out, busy)
         return replace(found, step_ns=found.without_own(wall, forest.hops))
 
     @property
@@ -125,8 +138,8 @@ class Steady:
         known: dict[int, list[Tensor]] = {}
         wanted = self.hops["inputs"].drop_nulls().unique()
         rows = self.trace.signatures.filter(pl.col("id").is_in(wanted.implode()))
-        columns = ("id", "position", "shape", "stride", "dtype", "device", "requires_grad")
-        for number, position, shape, stride, dtype, device, grad in rows.select(columns).iter_rows():
+        columns = ("id", "position", "shape", "stride", "dtype", "device", "requires_grad", "list_length")
+        for number, position, shape, stride, dtype, device, grad, length in rows.select(columns).iter_rows():
             tensor = Tensor(
                 position,
                 tuple(shape or ()),
@@ -134,6 +147,7 @@ class Steady:
                 str(dtype or "").removeprefix("torch."),
                 str(device or ""),
                 bool(grad),
+                length,
             )
             known.setdefault(number, []).append(tensor)
         return known

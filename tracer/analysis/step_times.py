@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 OUTLIER = 1.5
 """A step is marked if it takes this many medians of the steady steps, or of all steps without those."""
+BUSY = 0.2
+"""A step was preempted if its thread waited this share of its time for a core: on a quiet machine runs of the
+same work differ by less"""
 WHOLE, AFTER = "whole recording", "after the last step"
 _ENCLOSING = tuple(phase for phase in PHASES if phase != OTHER)
 PARTS = ("waiting", *PHASES)
@@ -34,8 +37,10 @@ def step_times(trace: Trace) -> pl.DataFrame:
     and what lies between them; calls of compiled code are in these too) and outside_ns (the rest, in no
     phase). Then other_ns (of the rest, what was in ops), of each phase what was outside ops
     (data_outside_ns, ...: no thread of the process was in an op or waited for the GPU), outside_ops_ns (all
-    time outside ops), gpu_busy_ns (a kernel, copy or memset ran), ops (outermost op calls) and of_median
-    (wall_ns over the median of the process's steady steps; of all its steps without those).
+    time outside ops), gpu_busy_ns (a kernel, copy or memset ran), ops (outermost op calls), cpu_ns (of the
+    thread that ended the step; null: not known), preempted_ns (that thread was ready to run, but others had
+    the cores) and of_median (wall_ns over the median of the process's steady steps; of all its steps without
+    those).
     A process without steps has one row.
     """
     tables = [_of_process(trace, process, windows) for process, windows in _windows(trace)]
@@ -63,7 +68,14 @@ _WINDOW = {
     "module": pl.String,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
+    "cpu_ns": pl.Int64,
+    "preempted_ns": pl.Int64,
 }
+
+
+def preempted() -> pl.Expr:
+    """Of rows of step_times: whether the thread of the step waited long for a core."""
+    return (pl.col("preempted_ns") >= BUSY * pl.col("wall_ns")).fill_null(False)
 
 
 def recorded(trace: Trace) -> pl.DataFrame:
@@ -79,13 +91,24 @@ def _windows(trace: Trace) -> Iterator[tuple[int, pl.DataFrame]]:
             "step",
             "start_ns",
             "end_ns",
+            "cpu_ns",
+            "preempted_ns",
             name=pl.col("step").cast(pl.String),
             phase=pl.col("phase").cast(pl.String),
             module=pl.col("module").cast(pl.String),
         )
         last = steps["end_ns"].max() if len(steps) else None
         if last is None or last < end:
-            rest = (None, WHOLE if last is None else AFTER, None, None, begin if last is None else last, end)
+            rest = (
+                None,
+                WHOLE if last is None else AFTER,
+                None,
+                None,
+                begin if last is None else last,
+                end,
+                None,
+                None,
+            )
             steps = pl.concat(
                 [steps.select(list(_WINDOW)), pl.DataFrame([rest], _WINDOW, orient="row")], how="vertical"
             )
@@ -211,6 +234,8 @@ def _table(process: int, windows: pl.DataFrame, parts: dict[str, Times]) -> pl.D
         *("step", "name", "phase", "module", "start_ns"),
         wall.alias("wall_ns"),
         *(pl.lit(pl.Series(parts.get(name, nothing), dtype=pl.Int64)).alias(name) for name in names),
+        "cpu_ns",
+        "preempted_ns",
         of_median=pl.when(pl.col("step").is_not_null())
         .then(wall / usual if usual else None)
         .cast(pl.Float64),

@@ -56,6 +56,10 @@ PROCESS_GROUPS_MODULE = "torch.distributed.distributed_c10d"
 NEW_PROCESS_GROUP = "_new_process_group_helper"
 """Function that makes a process group; its third argument lists its ranks, and is empty for all of them"""
 
+LOADERS_MODULE = "torch.utils.data.dataloader"
+LOADER_BEGINS = "_get_distributed_settings"
+"""Function without arguments that a new iterator of a data loader calls; its caller has `loader`"""
+
 CAPTURES_MODULE = "torch.cuda.graphs"
 CAPTURES = ("CUDAGraph.capture_begin", "CUDAGraph.capture_end")
 """Functions that a recording of some steps wraps: they begin and end the capture of a CUDA graph"""

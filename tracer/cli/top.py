@@ -83,8 +83,9 @@ def top(
 
         print_json(flat_document(trace, table, by, limit))
         return
-    if step is None and (said := _included(trace)):
-        say(said)
+    for said in (_included(trace), _busy(trace)) if step is None else ():
+        if said:
+            say(said)
     with writing():
         print_table(table, by, sort, limit, SourceLines.of(trace), whole_ns)
     say_verdict(trace)
@@ -99,3 +100,12 @@ def _included(trace: Trace) -> str:
     warm = trace.steps.filter(pl.col("phase").cast(pl.String) == "warmup").height
     steps = count(trace.steps.height, "step")
     return f"of the whole recording: {steps}, {warm:,} of them warm-up; one step: --step N" if warm else ""
+
+
+def _busy(trace: Trace) -> str:
+    """Whether other work had the cores meanwhile; "" if not, or not known."""
+    import polars as pl
+
+    from tracer.report.step_tables import about_busy
+
+    return about_busy(trace.steps.with_columns(wall_ns=pl.col("end_ns") - pl.col("start_ns")))

@@ -24,6 +24,8 @@ TABLES = (
     "scalars",
     "ranges",
     "modules",
+    "optimizers",
+    "loaders",
     "process_groups",
     "compiled_calls",
     "compiled_kernels",

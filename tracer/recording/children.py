@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tracer.base import extension
 from tracer.base.errors import RecordingError
 from tracer.base.say import say
-from tracer.recording import cuda, invitation, overrides, process_groups, steps
+from tracer.recording import cuda, invitation, overrides, process_groups, setups, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
 from tracer.recording.summary import Summary, summary_of
@@ -142,11 +142,12 @@ def follow_python(native: ModuleType, options: Options) -> None:
     native.follow_allocations(options.memory)
     global _groups
     _groups = process_groups.ProcessGroups(functools.partial(write_document, native, "rank"))
+    loaders = setups.Loaders(functools.partial(write_document, native, "loaders"))
     compiled.begin(
         native,
         functools.partial(write_document, native),
         _compressed({"called": True}),
-        [(*process_groups.PLACE, _groups.wrap)],
+        [(*process_groups.PLACE, _groups.wrap), (*setups.LOADERS, loaders.wrap)],
     )
 
 

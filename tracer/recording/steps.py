@@ -8,9 +8,11 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import FrameType, ModuleType
+from typing import Any
 
 from tracer.recording.captures import Captures
 from tracer.recording.options import Options
+from tracer.recording.setups import Optimizers
 
 BY_CALL = "tracer.step()"
 BY_OPTIMIZER = "optimizer.step()"
@@ -39,6 +41,7 @@ class Steps:
         self._wanted = wanted
         self._last_ended = last_ended
         self._optimizer: weakref.ref | None = None
+        self._optimizers = Optimizers(self._write_optimizers)
         self._in_backward = -1
         """The backward pass that ends a step when it ends; -1: none"""
         self.ended = 0
@@ -85,6 +88,8 @@ class Steps:
 
     def _optimizer_stepped(self, optimizer: object, step: FrameType) -> None:
         self._of_this_process()
+        if not self._over:
+            self._optimizers.stepped(optimizer)
         if self._over or self.counted_by == BY_CALL or _is_nested(optimizer, step):
             return
         with self._lock:
@@ -93,6 +98,11 @@ class Steps:
             if self._optimizer() is optimizer:
                 self.counted_by = BY_OPTIMIZER
                 self._end_with_backward()
+
+    def _write_optimizers(self, known: list[dict[str, Any]]) -> None:
+        from tracer.recording.children import write_document  # imports this module
+
+        write_document(self._native, "optimizers", known)
 
     def _end_with_backward(self) -> None:
         """End the step: now, or with the backward pass in which the optimizer steps."""
@@ -122,6 +132,7 @@ class Steps:
         self._pid = os.getpid()
         self._lock = threading.RLock()  # another thread of the parent may hold the old one
         self._optimizer = None
+        self._optimizers = Optimizers(self._write_optimizers)
         self._in_backward = -1
         self._capturing = 0
         self._captured = False

@@ -21,8 +21,13 @@ TITLES = ["#", "gain:", "share:", "line", "what to do", "known"]
 
 
 def heading(found: Advised) -> str:
-    """`5 steady steps of 165 ms`"""
-    return f"{count(found.steps, 'steady step')} of {duration(round(found.step_ns))}"
+    """`5 steady steps of 165 ms`, and whether other work had the cores meanwhile"""
+    steps = f"{count(found.steps, 'steady step')} of {duration(round(found.step_ns))}"
+    if found.left_out:
+        return f"{steps}; the machine was busy in {found.left_out:,} more: left out"
+    if found.busy:
+        return f"{steps}; the machine was busy in {found.busy:,} of them: record again"
+    return steps
 
 
 def nothing(found: Advised) -> str:
@@ -145,6 +150,8 @@ def advice_document(path: str, found: Advised, sources: SourceLines, most: int |
     return {
         "trace": path,
         "steps": found.steps,
+        "steps_left_out": found.left_out,
+        "steps_busy": found.busy,
         "step_ns": found.step_ns,
         "rules": found.rules,
         "advice": [_document(row, found.step_ns, sources) for row in found.rows[:most]],

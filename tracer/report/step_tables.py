@@ -11,7 +11,7 @@ import polars as pl
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.phases import BACKWARD, COMMUNICATION, COMPILE, DATA, FORWARD, OPTIMIZER
 from tracer.analysis.source_lines import NO_LINE, SourceLines
-from tracer.analysis.step_times import OUTLIER
+from tracer.analysis.step_times import BUSY, OUTLIER, preempted
 from tracer.base.visible import LONGEST, visible
 from tracer.report.page import percent
 from tracer.report.text import count, duration
@@ -117,7 +117,28 @@ def below_steps(table: pl.DataFrame, left_out: int) -> list[str]:
     slow = bool((table["of_median"] >= OUTLIER).any())
     lines += [f"!: {OUTLIER} times the median or more"] if slow else []
     lines += [f"{said}: nothing else marked a step."] if (said := about_modules(table)) else []
+    lines += [said] if (said := about_busy(table)) else []
     return [*lines, summary(table) or "No step ended. To see steps, call tracer.step() after each iteration."]
+
+
+def about_busy(table: pl.DataFrame) -> str:
+    """`The machine was busy: ...` if a step's thread waited long for a core; "" if none did or nobody knows.
+
+    `table`: step, wall_ns, cpu_ns and preempted_ns.
+    """
+    busy = table.filter(preempted()).sort("preempted_ns", descending=True)
+    if busy.is_empty():
+        return ""
+    worst = busy.row(0, named=True)
+    ran = "" if worst["cpu_ns"] is None else f", and ran {duration(worst['cpu_ns'])}"
+    times = f"{duration(worst['preempted_ns'])} of {duration(worst['wall_ns'])}"
+    if len(busy) == 1:
+        return f"The machine was busy: in step {worst['step']} the thread waited {times} for a CPU core{ran}."
+    return (
+        f"The machine was busy in {len(busy):,} of {count(table['step'].count(), 'step')}: the thread waited "
+        f"{percent(BUSY)} of the time or longer for a CPU core. "
+        f"In step {worst['step']} it waited {times}{ran}."
+    )
 
 
 def about_modules(table: pl.DataFrame) -> str:

@@ -33,12 +33,17 @@ def find(steady: Steady) -> Iterator[Finding]:
     inside = steady.roots.filter(of_loader)
     line = commonest(inside["source"])
     calls = steady.a_step(len(inside))
-    if ranges["name"].cast(pl.String).str.contains("SingleProcess").all():
+    loaders = steady.trace.loaders.filter(pl.col("process") == steady.process)
+    alone = ranges["name"].cast(pl.String).str.contains("SingleProcess").all()
+    loaders = loaders.filter((pl.col("num_workers") == 0) == alone)
+    settings = _settings(loaders)
+    if alone:
         batch = _batch(steady, inside)
         yield Finding(
             line=line,
             do="DataLoader(..., num_workers=N): other processes make the batches while the step runs",
-            evidence=f"the step waits for each batch, made by {calls:,.0f} op calls of the same process",
+            evidence=f"the step waits for each batch, made by {calls:,.0f} op calls of the same process"
+            f"{settings}",
             cost_ns=cost,
             most_ns=0.0 if steady.cores == 1 else cost,  # a worker can do nothing beside the step then
             hops=frozenset(inside["id"].to_list()),
@@ -49,8 +54,9 @@ def find(steady: Steady) -> Iterator[Finding]:
     else:
         yield Finding(
             line=line,
-            do="more workers, or less work a row: DataLoader(..., num_workers=N, prefetch_factor=M)",
-            evidence="the step waits for its workers",
+            do=f"more workers{_than(loaders)}, or less work a row: DataLoader(..., num_workers=N, "
+            "prefetch_factor=M)",
+            evidence=f"the step waits for its workers{settings}",
             cost_ns=cost,
             most_ns=cost,
             hops=frozenset(inside["id"].to_list()),
@@ -67,3 +73,21 @@ def _batch(steady: Steady, inside: pl.DataFrame) -> tuple[Sized, ...]:
             found.append(((len(tensors), *tensors[0].shape), tensors[0].dtype))
     rows = max((shape[0] for shape, _ in found), default=0)
     return tuple([one for one in found if one[0][0] == rows][-4:])
+
+
+def _settings(loaders: pl.DataFrame) -> str:
+    """`; it is DataLoader(num_workers=0, batch_size=32)`; "" for several, or if not recorded."""
+    if len(loaders) != 1:
+        return ""
+    row = loaders.row(0, named=True)
+    said = [f"{name}={row[name]}" for name in _SAID if row[name] is not None]
+    return f"; it is DataLoader({', '.join(said)})"
+
+
+_SAID = ("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers")
+
+
+def _than(loaders: pl.DataFrame) -> str:
+    """` than 2`: those that the loader with most of them has; "" if not recorded."""
+    most = loaders["num_workers"].max()
+    return f" than {most}" if isinstance(most, int) else ""

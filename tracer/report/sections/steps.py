@@ -12,6 +12,7 @@ from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 from tracer.report.step_tables import (
     MOST_STEPS,
+    about_busy,
     about_modules,
     chosen_steps,
     step_cells,
@@ -44,6 +45,7 @@ class StepTimes:
     steps: pl.DataFrame
     left_out: int
     summary: str
+    busy: str
     counted: bool
     only_ops: bool
 
@@ -56,7 +58,14 @@ def data(reading: Reading) -> StepTimes:
     steps = reading.step_times
     chosen = chosen_steps(steps, reading.rows or MOST_STEPS)
     counted = steps["step"].null_count() < len(steps)
-    return StepTimes(chosen, len(steps) - len(chosen), summary(steps), counted, bool(reading.trace.only_ops))
+    return StepTimes(
+        chosen,
+        len(steps) - len(chosen),
+        summary(steps),
+        about_busy(steps),
+        counted,
+        bool(reading.trace.only_ops),
+    )
 
 
 def _told(steps: pl.DataFrame) -> str:
@@ -72,6 +81,7 @@ def markdown(data: StepTimes, page: Page) -> str:
         f"{_told(data.steps)} {_PARTS}" if data.counted else _WITHOUT,
         _ONLY_OPS if data.only_ops else "",
         data.summary,
+        data.busy,
         table(step_titles(data.steps), step_cells(data.steps, lambda text: f"**{text}**")),
         " ".join(text for text in (bold, rest) if text),
     )

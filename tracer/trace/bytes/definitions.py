@@ -65,6 +65,8 @@ class TensorDefinition(NamedTuple):
     key_set: int
     shape: tuple[int, ...] | None
     stride: tuple[int, ...] | None
+    list_length: int | None = None
+    """Of a list that has more tensors than are recorded"""
 
 
 class ThreadKeys(NamedTuple):
@@ -369,21 +371,26 @@ def _numbers_by_name(text: str) -> dict[str, int]:
 
 
 def _signature(body: Body) -> Signature:
-    (count,) = body.fields("I")
-    arguments: list[TensorDefinition | ScalarDefinition] = []
-    for _ in range(count):
+    (cut,) = body.fields("I")
+    tensors: list[TensorDefinition] = []
+    for _ in range(cut & ~fmt.CUT_LISTS):
         position, dimensions, dtype, device, index, layout, flags, key_set = body.fields("HBbBbBBQ")
         shape = stride = None
         if dimensions != fmt.UNKNOWN_DIMENSIONS:
             shape = body.numbers(dimensions)
             stride = body.numbers(dimensions) if flags & fmt.HAS_STRIDES else None
-        arguments.append(
+        tensors.append(
             TensorDefinition(position, dtype, device, index, layout, flags, key_set, shape, stride)
         )
-    if body.offset < len(body.data):
+    if cut & fmt.CUT_LISTS:
+        (count,) = body.fields("I")
+        lengths: dict[int, int] = dict([body.fields("HI") for _ in range(count)])  # type: ignore[misc]
+        tensors = [one._replace(list_length=lengths.get(one.position)) for one in tensors]
+    scalars: list[ScalarDefinition] = []
+    if len(body.data) - body.offset >= 4:  # less than that fills the record up to 8 bytes
         (count,) = body.fields("I")
         for _ in range(count):
             (position,) = body.fields("H")
-            arguments.append(ScalarDefinition(position, body.text()))
+            scalars.append(ScalarDefinition(position, body.text()))
     body.check_end()
-    return tuple(arguments)
+    return (*tensors, *scalars)

@@ -173,6 +173,10 @@ def _flags_or_text(value: Any) -> bool:
     return isinstance(value, (bool, str))
 
 
+def _number_flag_or_text(value: Any) -> bool:
+    return _number(value) or _flags_or_text(value)
+
+
 _COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
     (
         *("api_calls", "launches", "graph_launches", "kernels", "memcpys", "memsets", "graph_kernels"),
@@ -213,6 +217,15 @@ _DOCUMENTS: dict[str, Any] = {
         **dict.fromkeys(("host", "boot"), _text),
         "groups": {str: {"ranks": [_place], "description": _text}},
     },
+    "optimizers": (
+        {"class": _text, "groups": ({"parameters": _small, "options": {str: _number_flag_or_text}},)},
+    ),
+    "loaders": (
+        {
+            **dict.fromkeys(("num_workers", "batch_size", "prefetch_factor"), _small),
+            **dict.fromkeys(("pin_memory", "persistent_workers"), _flag),
+        },
+    ),
     "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
     "enums": {
         "num_backends": _backends,

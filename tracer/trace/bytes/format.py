@@ -137,10 +137,11 @@ BRIEF_KIND = 16  # added to the kind of an event that is no call's and has the b
 CONTEXT = 19
 RANGE_BEGIN = 20
 RANGE_END = 21
+THREAD_TIME = 22
 MEMORY_LINE = 30
 VALUE = 31
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 0, 0, 0, 3, 3, 2, *(0,) * 8, 2, 3)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 0, 0, 0, 3, 3, 2, 3, *(0,) * 7, 2, 3)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -186,6 +187,9 @@ MEMORY_DEVICE_TYPE_MASK = 127
 MEMORY_DEVICE_INDEX_SHIFT = 55
 MEMORY_DEVICE_INDEX_MASK = 255
 
+# What a thread had of the processor.
+UNKNOWN_TIME = EVENT_BIT - 1
+
 # What an op call returned.
 VALUE_DEPTH_SHIFT = 48
 VALUE_NAN = 1
@@ -219,6 +223,7 @@ GPU = 13
 MODULE_PATH = 14
 PYTHON_STACK = 15
 WITH_TORCH_LINES = 1 << 31
+CUT_LISTS = 1 << 31
 KEYS_OF_THREAD = 16
 
 # FunctionDomain

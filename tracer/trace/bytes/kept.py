@@ -198,6 +198,29 @@ DOCUMENTS: dict[str, Any] = {
         "variables": gone("environment variables"),
     },
     "source_lines": _source_lines,
+    "optimizers": [
+        {
+            "class": matching(r"torch\.optim\.\w+\.\w+"),
+            "groups": [
+                {
+                    "parameters": plain,
+                    "options": {
+                        **dict.fromkeys(
+                            ("foreach", "fused", "capturable", "differentiable", "maximize"), plain
+                        ),
+                        **dict.fromkeys(("amsgrad", "nesterov", "centered", "momentum", "dampening"), plain),
+                        **dict.fromkeys(("weight_decay", "decoupled_weight_decay"), plain),
+                        "lr": one_of("number", "tensor"),
+                    },
+                }
+            ],
+        }
+    ],
+    "loaders": [
+        dict.fromkeys(
+            ("num_workers", "batch_size", "prefetch_factor", "pin_memory", "persistent_workers"), plain
+        )
+    ],
     "rank": {
         **dict.fromkeys(("rank", "ranks", "restarts"), plain),
         "boot": by(_hashed),

@@ -220,11 +220,14 @@ class _Redactor:
     def _signature(self, body: _Fields) -> bytes:
         """Texts among the arguments that are no tensors may be anything, and process groups name ranks."""
         made = [body.raw("I"), count := body.raw("I")]
-        for _ in range(int.from_bytes(count, "little")):
+        for _ in range(int.from_bytes(count, "little") & ~fmt.CUT_LISTS):
             made.append(body.raw("HBbBbBBQ"))
             dimensions, flags = made[-1][2], made[-1][7]
             if dimensions != fmt.UNKNOWN_DIMENSIONS:
                 made.append(body.raw(f"{dimensions * (2 if flags & fmt.HAS_STRIDES else 1)}q"))
+        if int.from_bytes(count, "little") & fmt.CUT_LISTS:
+            made.append(lists := body.raw("I"))
+            made += [body.raw("HI") for _ in range(int.from_bytes(lists, "little"))]
         if len(body.data) - body.offset >= 4:
             made.append(count := body.raw("I"))
             for _ in range(int.from_bytes(count, "little")):

@@ -35,7 +35,7 @@ from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.open_ranges import CROSSED, OpenRanges, ends_of_ranges, open_ranges
 from tracer.trace.tables.ranges import OWN, join_ranges, span_ranges
-from tracer.trace.tables.steps import StepEnds
+from tracer.trace.tables.steps import StepEnds, said_steps
 from tracer.trace.tables.unmarked_steps import unmarked_steps
 from tracer.trace.tables.values import Columns as ValueColumns
 from tracer.trace.tables.values import join_values, span_values
@@ -150,7 +150,7 @@ def gather_hops(recording: Contents) -> Gathered:
     vocabulary = Vocabulary()
     nodes = Nodes()
     parts: list[_Part] = []
-    counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    counted: dict[int, list[StepEnds]] = {}
     threads: set[tuple[int, int]] = set()
     ranges: list[tuple[Span, dict[str, np.ndarray]]] = []
     unmatched = unmatched_calls = in_crossing = 0
@@ -190,17 +190,10 @@ def gather_hops(recording: Contents) -> Gathered:
                 # Theirs are of the whole span, behind its first hop.
                 first, calls, blocks, returned = first + 1, None, None, None
                 unmatched += exits
-        ended = block.kind == fmt.STEP
-        if ended.any():
-            counted.setdefault(process, []).append((block.other_ticks[ended], low(block.first[ended])))
+        if (block.kind == fmt.STEP).any():
+            counted.setdefault(process, []).extend(said_steps(block, span) for span in spans)
         del block
-    steps = {
-        process: StepEnds.of_counted(
-            concatenate([ticks for ticks, _ in ends], np.int64),
-            concatenate([numbers for _, numbers in ends], np.int64),
-        )
-        for process, ends in counted.items()
-    }
+    steps = {process: StepEnds.of_counted(said) for process, said in counted.items()}
     main_threads = {number: process.pid for number, process in recording.definitions.processes.items()}
     joined_ranges = join_ranges(ranges, main_threads)
     names = list(vocabulary.names.numbers)

@@ -251,6 +251,7 @@ def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> 
                     bool(tensor.flags & fmt.REQUIRES_GRAD),
                     names.layout(tensor.layout),
                     texts.setdefault(tensor.key_set, ", ".join(names.names(tensor.key_set))),
+                    tensor.list_length,
                 )
             )
     transposed = zip(*rows, strict=True) if rows else [()] * len(SIGNATURES)

@@ -49,9 +49,11 @@ from tracer.trace.tables.schema import (
     IMPORTS,
     KEY_SETS,
     LIBRARY_CALLS,
+    LOADERS,
     MEMORY,
     MODULE_CALLS,
     MODULES,
+    OPTIMIZERS,
     PROCESS_GROUPS,
     PROCESSES,
     PYTHON_STACKS,
@@ -64,6 +66,7 @@ from tracer.trace.tables.schema import (
     VALUES,
 )
 from tracer.trace.tables.series import nanoseconds
+from tracer.trace.tables.setups import loaders_table, optimizers_table
 from tracer.trace.tables.stacks import Stacks
 from tracer.trace.tables.steps import Steps, find_steps, steps_table
 from tracer.trace.tables.values import values_table
@@ -117,6 +120,8 @@ class Trace:
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
     scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCALARS))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
+    optimizers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OPTIMIZERS))
+    loaders: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOADERS))
     process_groups: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROCESS_GROUPS))
     modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MODULES))
     compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_CALLS))
@@ -273,6 +278,8 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         values=values,
         scalars=scalars_table(list(vocabulary.signatures.numbers)),
         ranges=ranges_table(ranges, names, steps, to_ns),
+        optimizers=optimizers_table(definitions.documents),
+        loaders=loaders_table(definitions.documents),
         process_groups=_process_groups_table(recording),
         modules=modules_table(list(vocabulary.modules.numbers)),
         compiled_calls=compiled.calls,

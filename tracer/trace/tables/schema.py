@@ -46,7 +46,7 @@ HOPS: Schema = {
     "open": pl.Boolean,
 }
 MOST_TENSORS = 64
-"""A signature names no more: of longer lists the rest is unknown."""
+"""A signature has no more: of a longer list it has the length."""
 SIGNATURES: Schema = {
     "id": ID,
     "position": pl.UInt32,
@@ -57,6 +57,7 @@ SIGNATURES: Schema = {
     "requires_grad": pl.Boolean,
     "layout": STRING,
     "keys": STRING,
+    "list_length": pl.UInt32,
 }
 DISPATCH_KEYS: Schema = {"priority": pl.UInt32, "key": pl.String, "functionality": pl.String}
 KEY_SETS: Schema = {"id": ID, "keys": pl.List(pl.String)}
@@ -184,6 +185,8 @@ STEPS: Schema = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "module": STRING,
+    "cpu_ns": pl.Int64,
+    "preempted_ns": pl.Int64,
 }
 MEMORY: Schema = {
     "id": ID,
@@ -285,6 +288,18 @@ RANGES: Schema = {
     "step": pl.Int64,
     "phase": STRING,
     "open": pl.Boolean,
+}
+OPTIMIZERS: Schema = {
+    "process": pl.UInt32,
+    "optimizer": pl.UInt32,
+    "class": pl.String,
+    "parameters": pl.UInt32,
+    "options": pl.String,
+}
+LOADERS: Schema = {
+    "process": pl.UInt32,
+    **dict.fromkeys(("num_workers", "batch_size", "prefetch_factor"), pl.Int64),
+    **dict.fromkeys(("pin_memory", "persistent_workers"), pl.Boolean),
 }
 PROCESS_GROUPS: Schema = {
     "process": pl.UInt32,

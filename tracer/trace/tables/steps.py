@@ -10,6 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.arrays import concatenate, low
+from tracer.trace.bytes.events import EventBlock
+from tracer.trace.bytes.threads import Span
 from tracer.trace.tables.schema import STEPS
 from tracer.trace.tables.series import nanoseconds, slices
 
@@ -22,17 +26,41 @@ _SLOW = 1.5
 Index = NDArray[np.int64]
 
 
+class Clocks(NamedTuple):
+    """What the threads that ended steps had of the processor then, since they began, in ns; -1: not known."""
+
+    thread: Index
+    cpu: Index
+    ready: Index
+    """How long they were ready to run while others ran"""
+
+    def of_steps(self) -> tuple[list[int | None], list[int | None]]:
+        """`cpu` and `ready` of each step alone; None: not known, or another thread ended the step before."""
+        same = np.append(False, self.thread[1:] == self.thread[:-1])
+
+        def each(values: Index) -> list[int | None]:
+            known = same & (values >= 0) & np.append(False, values[:-1] >= 0)
+            passed = np.maximum(np.diff(values, prepend=0), 0)
+            return [
+                value if one else None for value, one in zip(passed.tolist(), known.tolist(), strict=True)
+            ]
+
+        return each(self.cpu), each(self.ready)
+
+
 class StepEnds(NamedTuple):
     """The ends of steps of a process in order, and how many steps had ended then.
 
     `since`: when the first of them began, if something was recorded before that is of no step; else 0.
     `module`: the outermost module whose calls they are; "": the script or an optimizer said when they end.
+    `clocks`: None if nobody said what the threads that ended them had of the processor.
     """
 
     times: Index
     numbers: Index
     since: int = 0
     module: str = ""
+    clocks: Clocks | None = None
 
     @classmethod
     def of_all(cls, times: Index) -> StepEnds:
@@ -40,17 +68,20 @@ class StepEnds(NamedTuple):
         return cls(np.sort(times), np.arange(1, len(times) + 1))
 
     @classmethod
-    def of_counted(cls, times: Index, numbers: Index) -> StepEnds:
-        """Ends in any order, with their numbers. Of a script that began to count again, the last count."""
+    def of_counted(cls, said: list[StepEnds]) -> StepEnds:
+        """What the threads of a process said. Of a script that began to count again, the last count."""
+        times = concatenate([part.times for part in said], np.int64)
+        numbers = concatenate([part.numbers for part in said], np.int64)
+        each = zip(*(part.clocks for part in said if part.clocks), strict=True)
+        clocks = [concatenate(list(columns), np.int64) for columns in each]
         order = np.argsort(times, kind="stable")
-        times, numbers = times[order], numbers[order].astype(np.int64)
         since = 0
-        if len(begins := np.flatnonzero(numbers == 0)):
-            last = int(begins[-1])
-            since, times, numbers = int(times[last]), times[last + 1 :], numbers[last + 1 :]
-        begun_again = np.flatnonzero(np.diff(numbers) <= 0)
-        first = int(begun_again[-1]) + 1 if len(begun_again) else 0
-        return cls(times[first:], numbers[first:], since)
+        if len(begins := np.flatnonzero(numbers[order] == 0)):
+            since, order = int(times[order[begins[-1]]]), order[begins[-1] + 1 :]
+        begun_again = np.flatnonzero(np.diff(numbers[order]) <= 0)
+        order = order[int(begun_again[-1]) + 1 if len(begun_again) else 0 :]
+        ordered = Clocks(*(column[order] for column in clocks)) if clocks else None
+        return cls(times[order], numbers[order], since, clocks=ordered)
 
     def in_nanoseconds(self, to_ns: float) -> StepEnds:
         """The same, whose times are ticks here."""
@@ -68,6 +99,21 @@ class StepEnds(NamedTuple):
         if not len(at):
             return None
         return int(self.times[at[0] - 1]) if at[0] else self.since, int(self.times[at[0]])
+
+
+def said_steps(block: EventBlock, span: Span) -> StepEnds:
+    """The ends of steps that a thread said in a stretch of a lane."""
+    kind = block.kind[span.others]
+    at = np.flatnonzero(kind == fmt.STEP) + span.others.start
+    before = np.maximum(at - 1, span.others.start)
+    timed = block.kind[before] == fmt.THREAD_TIME
+
+    def clock(words: NDArray[np.uint64]) -> Index:
+        known = timed & (words[before] < fmt.UNKNOWN_TIME)
+        return np.where(known, words[before].astype(np.int64), -1)
+
+    clocks = Clocks(np.full(len(at), span.thread), clock(block.first), clock(block.second))
+    return StepEnds(block.other_ticks[at], low(block.first[at]).astype(np.int64), clocks=clocks)
 
 
 @dataclass(frozen=True)
@@ -126,12 +172,16 @@ def steps_table(steps: Mapping[int, Steps]) -> pl.DataFrame:
     """
     rows = []
     for process, known in sorted(steps.items()):
+        nothing: list[int | None] = [None] * len(known.ends.times)
+        cpu, ready = known.ends.clocks.of_steps() if known.ends.clocks else (nothing, nothing)
         begins = [min(known.begin, int(known.ends.times[0])), *known.ends.times[:-1].tolist()]
         for place, (number, begin, end) in enumerate(
             zip(known.ends.numbers.tolist(), begins, known.ends.times.tolist(), strict=True)
         ):
             phase = None if known.first_steady < 0 else PHASES[place >= known.first_steady]
-            rows.append((process, number - 1, phase, begin, end, known.ends.module or None))
+            rows.append(
+                (process, number - 1, phase, begin, end, known.ends.module or None, cpu[place], ready[place])
+            )
     return pl.DataFrame(rows, STEPS, orient="row")
 
 

@@ -1,0 +1,77 @@
+"""The options of optimizers and the settings of data loaders, as a program set them."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+from launching import Launcher
+
+import tracer
+
+PROGRAM = """
+import os, torch
+from torch.utils.data import DataLoader, TensorDataset
+class Mine(torch.optim.SGD):
+    pass
+m = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+first, other = {"params": [*m[0].parameters()]}, {"params": [m[1].weight], "lr": torch.tensor(0.1)}
+adam = torch.optim.AdamW([first, other, {"params": [m[1].bias]}], fused=True, amsgrad=True)
+mine = Mine(m.parameters(), lr=0.1, momentum=0.9)
+data = TensorDataset(torch.ones(8, 3))
+by_worker = DataLoader(data, 2, num_workers=1, persistent_workers=True)
+for loader in DataLoader(data, 4), by_worker, DataLoader(data, 4):
+    for (x,) in loader:
+        m(x).sum().backward()
+        adam.step()
+        mine.step()
+del by_worker, loader
+if (child := os.fork()) == 0:
+    mine.step()
+    list(DataLoader(data, 8))
+    os._exit(0)
+os.waitpid(child, 0)
+for _ in range(3):
+    one = Mine(m.parameters(), lr=0.1, momentum=0.9)
+    one.step()
+"""
+BROKEN = """
+import torch, traceback
+from torch.utils.data import DataLoader
+class Sampler:
+    def __iter__(self):
+        raise ValueError("mine")
+    def __len__(self):
+        return 3
+try:
+    list(DataLoader([1, 2, 3], sampler=Sampler(), pin_memory=True, batch_size=None))
+except ValueError:
+    print(traceback.format_exc())
+"""
+
+
+def test_the_options_of_optimizers_and_loaders(launcher: Launcher) -> None:
+    launcher.write(PROGRAM)
+    run = launcher.record(
+        "-o", "t.trace", "script.py", fresh=True
+    )  # of a forked one the folder of its worker stays
+    assert run.status == 0, run.err
+    trace = tracer.load(launcher.folder / "t.trace")
+    root = trace.optimizers.filter(pl.col("process") == 0)
+    assert root["class"].to_list() == ["torch.optim.adamw.AdamW"] * 2 + ["__main__.Mine"]
+    assert root["parameters"].to_list() == [3, 1, 4]
+    first, second, third = (json.loads(options) for options in root["options"])
+    assert (first["fused"], first["foreach"], first["amsgrad"], first["lr"]) == (True, None, True, "number")
+    assert (second["lr"], third["momentum"], third["fused"]) == ("tensor", 0.9, None)
+    assert trace.loaders.filter(pl.col("process") == 0).drop("process").rows() == [
+        (0, 4, None, False, False),
+        (1, 2, 2, False, True),
+    ]
+    child = trace.processes["process"].max()  # its own, without those of its parent
+    assert trace.loaders.filter(pl.col("process") == child)["batch_size"].to_list() == [8]
+    assert trace.optimizers.filter(pl.col("process") == child)["class"].to_list() == ["__main__.Mine"]
+
+
+def test_an_error_of_a_sampler_reads_as_without_tracer(launcher: Launcher) -> None:
+    launcher.write(BROKEN)
+    launcher.same("script.py")

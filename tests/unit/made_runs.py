@@ -81,7 +81,7 @@ def run(
 
 def _steps(ends: Sequence[int]) -> pl.DataFrame:
     rows = [
-        (0, number, "steady", start, end, None)
+        (0, number, "steady", start, end, None, None, None)
         for number, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=bool(ends)))
     ]
     return pl.DataFrame(rows, schema=schema.STEPS, orient="row")

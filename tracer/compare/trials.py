@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -17,10 +18,10 @@ from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate
 from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.outcomes import Raised, Story, Values, difference, unsettled
 from tracer.compare.switch import Switch
-from tracer.compare.trial_arguments import NUMBERS, arguments_beside_numbers, other_arguments
+from tracer.compare.trial_arguments import NUMBERS, arguments_beside_others, other_arguments
 from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
+from tracer.compare.trial_samples import ERRORS, VALUES, Sample, followed_by, tensors_in, variants
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
@@ -269,7 +270,7 @@ def _in_turns(trials: Sequence[Trial]) -> list[Trial]:
 
 def _made(base: Sample) -> list[Sample]:
     try:
-        return [*variants(base), *other_arguments(base), *arguments_beside_numbers(base)]
+        return [*variants(base), *other_arguments(base), *arguments_beside_others(base)]
     except Exception:  # its operands cannot be made: stock's own trial of it says so
         return []
 
@@ -307,6 +308,8 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
                 mine, wrong = {}, f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
         wrong = wrong or difference(stock, again, mine, lambda: _in_float64(trial, switch.device))
+        if wrong and _reads_beyond(trial, switch.device):
+            return None, False
     return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran)), False
 
 
@@ -327,6 +330,16 @@ def _in_float64(trial: Trial, device: str) -> Story:
         return trial.tell(wide, device, 1)
     except Exception:
         return {}
+
+
+def _reads_beyond(trial: Trial, device: str) -> bool:
+    """Whether stock reads memory behind a tensor, as a kernel does that checks no sizes."""
+    ends = [trial.sample.changed(trial.kind, "", partial(followed_by, value)) for value in (0, 1)]
+    try:
+        first, *others = (trial.tell(sample, device, 1) for sample in ends)
+    except Exception:
+        return False
+    return any(difference(first, first, other) for other in others)
 
 
 def _refuses(stock: Story) -> bool:

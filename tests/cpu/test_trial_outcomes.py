@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from lazily import torch
 from tracer.compare.outcomes import Form, Values, difference, unsettled
 from tracer.compare.ties import ties_of
 from tracer.compare.trial_samples import USUAL, Sample
+from tracer.compare.trials import Trial, ends_with_stock
 
 
 def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
@@ -79,3 +81,20 @@ def test_places_of_equal_elements() -> None:
     assert not bool(ties([0.0, 0.0], [0, 0]).picked[1])
     backwards = ties([0.0, 3.0], [0, 2], sorted_too=False)
     assert torch.equal(backwards.values, ties([3.0, 0.0], [2, 0], sorted_too=False).values)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_stock_writes_behind_a_tensor_ends_the_process_later(ends: bool) -> None:
+    """It is no fault of an override that calls stock."""
+    calls = 0
+
+    def call(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if ends and calls == 9:
+            os.abort()
+        return x + 1
+
+    sample = Sample(USUAL, "", lambda: ([torch.ones(2)], {}), call)
+    assert ends_with_stock([Trial(USUAL, sample)] * 2, "cpu") is ends
+    assert calls == 0  # it was called in a fork

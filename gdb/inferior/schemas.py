@@ -2,9 +2,10 @@
 
 
 def measure():
-    """{"aten::add.Tensor": {"arguments": [name, ...], "returns": [type, ...]}} of all operators.
+    """{"aten::add.Tensor": {"arguments": [name, ...], "returns": [type, ...], "numbered": {name: type}}}.
 
-    A returned tensor that an argument holds already is "Tensor&".
+    Of all operators. A returned tensor that an argument holds already is "Tensor&". Numbered: arguments that
+    boxed are the number of a dtype, a layout or a memory format.
     """
     import torch
 
@@ -14,8 +15,15 @@ def measure():
         found[schema.name + overload] = {
             "arguments": [argument.name for argument in schema.arguments],
             "returns": [_returned(schema, value) for value in schema.returns],
+            "numbered": _numbered(schema),
         }
     return found
+
+
+def _numbered(schema):
+    kinds = [(each.name, str(getattr(each, "real_type", each.type))) for each in schema.arguments]
+    kinds = [(name, kind.replace("Optional[", "").rstrip("]")) for name, kind in kinds]
+    return {name: "c10::" + kind for name, kind in kinds if kind in ("ScalarType", "Layout", "MemoryFormat")}
 
 
 def _returned(schema, value):

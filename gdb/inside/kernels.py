@@ -36,6 +36,7 @@ class Table:
         self._layout = self._fitting(measured["tables"])
         self._arguments = self._fitting_arguments(schemas)
         self._names = {address: name for name, address in self.operators.items()}
+        self._late = set()  # addresses of entries that were registered since
 
     @property
     def readable(self):
@@ -44,7 +45,7 @@ class Table:
 
     def operator_at(self, address):
         """The operator whose entry is at `address`; None if there is none."""
-        if address not in self._names:
+        if not self._is_known(address):
             self._learn()
         return self._names.get(address)
 
@@ -96,7 +97,7 @@ class Table:
 
     def state(self, operator):
         """The table's bytes, which differ after a registration; None if it is unknown."""
-        if operator not in self.operators:
+        if not self._is_known(self.operators.get(operator)):
             self._learn()
         if operator not in self.operators or not self.readable:
             return None
@@ -133,8 +134,16 @@ class Table:
                 return symbol
         return "a function without a name"
 
+    def _is_known(self, entry):
+        """Whether an entry has the name that was read: its memory may be another operator's now."""
+        known = self._names.get(entry)
+        return known is not None and (entry not in self._late or self._name(entry) == known)
+
     def _learn(self):
-        """Adds operators that were registered since: all entries are in one circular list."""
+        """Reads which operators were registered since: all entries are in one circular list."""
+        for entry in self._late:
+            self.operators.pop(self._names.pop(entry), None)
+        self._late.clear()
         begin = node = next(iter(self.operators.values()), 16) - 16
         while begin:
             (node,) = self._words(node, 1)
@@ -145,6 +154,7 @@ class Table:
                 if "::" in name:
                     self.operators[name] = node + 16
                     self._names[node + 16] = name
+                    self._late.add(node + 16)
 
     def _name(self, entry):
         """An entry begins with two texts, name and overload; "" where there are none, at the list's end."""

@@ -232,6 +232,12 @@ class Look:
         schema = self._place.schemas.get(operator)
         return schema["arguments"] if schema else self._place.table.arguments(operator)
 
+    def _numbered(self, name, value):
+        """A boxed value as the schema names it: dtypes are numbers there."""
+        operator = self._place.schemas.get(self._described.get("op") or "", {})
+        kind = operator.get("numbered", {}).get(name)
+        return self._place.values.plain(kind, value) if kind and isinstance(value, int) else value
+
     def _from_registers(self):
         described = self._described
         types = list(described["types"])
@@ -244,10 +250,11 @@ class Look:
             else:
                 stack, names = called, names or range(_MOST_ARGUMENTS)
             try:
-                values = [("c10::IValue", value) for value in self._place.values.boxed(stack, len(names))]
+                values = self._place.values.boxed(stack, len(names))
             except (NoTensorError, OSError):
                 values = []
-            return _named(list(map(str, names)), values)
+            values = [self._numbered(*each) for each in zip(names, values)]
+            return _named(list(map(str, names)), [("c10::IValue", value) for value in values])
         leading = {"kernel": 2, "redispatch": 1}.get(described["kind"], 0)
         values, skipped = self._place.arguments.read(types[leading:], registers, described["hidden"], leading)
         if leading and skipped is not None:

@@ -27,6 +27,7 @@ BOXED = ("None", "Tensor")  # the tags of a c10::IValue that all versions share
 _BOXED_PLAIN = {"Int": "long", "Bool": "bool", "Device": "c10::Device"}
 _SCALAR_FORMS = {"float": "<d", "int": "<q", "uint64": "<Q", "bool": "<?"}
 _HANDLES = {"at::Generator": "generator", "c10::Storage": "storage"}
+_BOXED_HANDLES = {"Generator": "generator", "Storage": "storage"}
 _TENSORS = ("at::Tensor", "at::TensorBase", "at::OptionalTensorRef")
 # (size, alignment) of what an optional or a list may hold, besides integers
 _ROOM = {
@@ -62,6 +63,10 @@ def room(kind):
     if kind.startswith("c10::ArrayRef<"):
         return 16, 8
     return _ROOM.get(kind)
+
+
+def _handle(kind, address):
+    return "a %s at %#x" % (kind, address)
 
 
 def _complex(memory):
@@ -108,7 +113,7 @@ class Values:
             return "symbolic" if word < _SYMBOLIC else word
         if kind in _HANDLES:
             (word,) = self._words(address, 1)
-            return "a %s at %#x" % (_HANDLES[kind], word) if word else None
+            return _handle(_HANDLES[kind], word) if word else None
         if kind in ("STRING", "C10_STRING"):
             first, second = self._words(address, 2)
             return self.text(first, second) if kind == "C10_STRING" else self.text(second, first)
@@ -230,6 +235,8 @@ class Values:
             return self._tensors.implementation(payload)
         if kind in _BOXED_PLAIN:
             return self.plain(_BOXED_PLAIN[kind], payload)
+        if kind in _BOXED_HANDLES:
+            return _handle(_BOXED_HANDLES[kind], payload)
         if kind == "Double":
             return struct.unpack("<d", struct.pack("<Q", payload))[0]
         if kind == "String":  # vtable and counts, then a std::string

@@ -67,6 +67,7 @@ def number(value: Any) -> torch.Tensor:
 
 def known() -> list[Wrong]:
     """All that the repository has, those of test_compare_trials.py too."""
+    import paired_wrong_overrides
     import subtly_wrong_overrides
     import test_compare_trials as others
     import wrong_overrides
@@ -77,6 +78,7 @@ def known() -> list[Wrong]:
     return [Wrong("aten::mm", function.__doc__ or "", function) for function in functions] + [
         *wrong_overrides.WRONG,
         *subtly_wrong_overrides.WRONG,
+        *paired_wrong_overrides.WRONG,
     ]
 
 

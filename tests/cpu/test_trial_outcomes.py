@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tracer.compare.outcomes import Form, Values, difference, unsettled
 from tracer.compare.ties import ties_of
 from tracer.compare.trial_samples import USUAL, Sample
 from tracer.compare.trial_stories import input_changed_in_place
+from tracer.compare.trials import Trial, ends_with_stock
 
 
 def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
@@ -125,3 +127,20 @@ def test_values_that_end_cuda_are_told_from_what_stock_refuses_before(
 ) -> None:
     sample = Sample(USUAL, "", lambda: (operands(), {}), lambda *given: getattr(torch, call)(*given))
     assert would_be_lost(sample) is lost
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_stock_writes_behind_a_tensor_ends_the_process_later(ends: bool) -> None:
+    """It is no fault of an override that calls stock."""
+    calls = 0
+
+    def call(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if ends and calls == 9:
+            os.abort()
+        return x + 1
+
+    sample = Sample(USUAL, "", lambda: ([torch.ones(2)], {}), call)
+    assert ends_with_stock([Trial(USUAL, sample)] * 2, "cpu") is ends
+    assert calls == 0  # it was called in a fork

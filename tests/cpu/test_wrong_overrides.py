@@ -71,15 +71,45 @@ def test_a_subtly_wrong_override_is_found(name: str) -> None:
     assert first_found(one) is not None
 
 
+PAIRED = """
+softmax_half addmm_infinity cat_halves isin_many log_softmax_backward_square searchsorted_sorter index_gap
+cumsum_negative embedding_backward_frequency convolution_backward_rest index_put_once where_condition
+clamp_tensor_crossed max_nan_last masked_scatter_rows nonzero_nan
+""".split()
+PAIRED_AT_EACH_CHANGE = (
+    "cat_halves isin_many index_gap searchsorted_sorter log_softmax_backward_square".split()
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in PAIRED_AT_EACH_CHANGE else pytest.param(name, marks=pytest.mark.slow)
+        for name in PAIRED
+    ],
+)
+def test_an_override_that_is_wrong_where_two_things_meet_is_found(name: str) -> None:
+    from judged_overrides import first_found
+    from paired_wrong_overrides import WRONG
+
+    (one,) = [one for one in WRONG if one.name == name]
+    assert first_found(one) is not None
+
+
 def test_all_of_them_are_asked_for() -> None:
+    import paired_wrong_overrides
     import subtly_wrong_overrides
     import wrong_overrides
 
     assert [one.name for one in wrong_overrides.WRONG] == NAMES
     assert [one.name for one in subtly_wrong_overrides.WRONG] == SUBTLE
+    assert [one.name for one in paired_wrong_overrides.WRONG] == PAIRED
 
 
-RIGHT = ("aten::native_layer_norm", "aten::add.out", "aten::index_select", "aten::clamp", "aten::embedding")
+RIGHT = (
+    *("aten::native_layer_norm", "aten::add.out", "aten::index_select", "aten::clamp", "aten::embedding"),
+    "aten::_log_softmax_backward_data",  # it checks no sizes, and reads what lies behind its tensors
+)
 
 
 @pytest.mark.parametrize("operator", RIGHT)

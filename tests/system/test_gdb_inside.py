@@ -125,6 +125,19 @@ def test_optionals_of_two_bytes_and_scalars(tensors: Any) -> None:
             assert [value for _, value in values] == [*expected, value, 0.5]
 
 
+def test_boxed_generators_and_dtypes(tensors: Any) -> None:
+    values = module("values").Values(tensors, OwnMemory(), boxed=("None", "Tensor", "Generator", "Int"))
+    stack = ctypes.create_string_buffer(struct.pack("<6Q", 0x1230, 2, 7, 3, 0, 0))
+    begin = ctypes.addressof(stack)
+    ends = ctypes.create_string_buffer(struct.pack("<2Q", begin, begin + 48))
+    assert values.boxed(ctypes.addressof(ends), 3) == ["a generator at 0x1230", 7, None]
+    numbered = module("schemas").measure()["aten::empty.memory_format"]["numbered"]
+    assert numbered == {
+        "dtype": "c10::ScalarType", "layout": "c10::Layout", "memory_format": "c10::MemoryFormat",
+    }  # fmt: skip
+    assert values.plain(numbered["dtype"], 7) == "float64"
+
+
 def test_generators_and_storages_are_none_or_an_address(tensors: Any) -> None:
     arguments = module("arguments").Arguments(module("values").Values(tensors, OwnMemory()))
     generator = torch.Generator()

@@ -13,6 +13,7 @@ from tracer.compare.trial_samples import (
     Operands,
     Sample,
     tensors_in,
+    with_other_forms,
     with_other_numbers,
 )
 
@@ -20,6 +21,7 @@ ARGUMENTS, BUFFERS, NUMBERS = "other arguments", "buffers for results", "numbers
 OPTIONAL = "Optional["
 _SINGLE = ("number", "float", "bool", "str")
 _BESIDE_NUMBERS = ("Tensor", *_SINGLE, *(f"Optional[{kind}]" for kind in _SINGLE))
+_BESIDE_FORMS = ("bool", "int", "str", "Optional[int]", "Optional[str]")
 MAYBE_TENSOR = f"{OPTIONAL}Tensor]"
 
 
@@ -44,16 +46,18 @@ def other_arguments(base: Sample, kinds: Collection[str] = ()) -> Iterator[Sampl
         if kind_of == "Tensor" and place and not argument.alias_info:  # x * 2.5
             known = [(NUMBERS, f"= {one}", one) for one in (2.5, 3, True)]
         if isinstance(value, list) and tensors_in(value):
-            known = [*_lists(value)]
+            known = [*_lists(value, MAYBE_TENSOR in kind_of)]
         for kind, name, other in known:
             yield _with(base, kind, place if given else argument.name, other, f"{argument.name} {name}")
 
 
-def arguments_beside_numbers(base: Sample) -> Iterator[Sample]:
-    """Other numbers in the tensors, and numbers, flags and words beside them."""
+def arguments_beside_others(base: Sample) -> Iterator[Sample]:
+    """Other tensors, and other arguments beside them: numbers, flags, words, dimensions."""
     for changed in with_other_numbers(base):
         yield changed
         yield from other_arguments(changed, _BESIDE_NUMBERS)
+    for changed in with_other_forms(base):
+        yield from other_arguments(changed, _BESIDE_FORMS)
 
 
 def _with(base: Sample, kind: str, place: int | str, other: Any, name: str) -> Sample:
@@ -111,6 +115,17 @@ def _vectors(value: Any) -> list[Any]:
     return [one for n, one in enumerate(others) if one not in others[:n]]
 
 
+def _real_vectors(value: Any) -> list[Any]:
+    given = list(value or [0.5])
+    return [[one * 2 + 1.5 for one in given], given[::-1], [0.0] * len(given), [], [-1.5] * len(given)]
+
+
+def _formats(_: Any) -> list[Any]:
+    import torch
+
+    return [torch.contiguous_format, torch.preserve_format, torch.channels_last]
+
+
 def _generators(_: Any) -> list[Any]:
     """One that each call finds as it was."""
     import torch
@@ -145,10 +160,13 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "List[int]": _vectors,
     "Generator": _generators,
     "List[bool]": lambda value: [[not one for one in value or ()]],
+    "List[float]": _real_vectors,
+    "List[number]": _real_vectors,
+    "MemoryFormat": _formats,
 }
 
 
-def _lists(value: list[Any]) -> Iterator[tuple[str, str, Any]]:
+def _lists(value: list[Any], may_be_none: bool) -> Iterator[tuple[str, str, Any]]:
     """Lists of tensors."""
     first = next(iter(tensors_in(value)))
     empty = first.new_empty(0)
@@ -160,6 +178,9 @@ def _lists(value: list[Any]) -> Iterator[tuple[str, str, Any]]:
     yield SHARED, ": one thrice", [first] * 3
     yield SIZES, ": a legacy empty one first", [empty, *value]
     yield SIZES, ": a legacy empty one last", [*value, empty]
+    if may_be_none:
+        yield ARGUMENTS, ": none first", [None, *value]
+        yield ARGUMENTS, ": none between one and itself", [first, None, first]
 
 
 # ---- the forms of an operator -----------------------------------------------------------------------

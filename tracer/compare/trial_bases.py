@@ -138,7 +138,8 @@ def _sums(op: Any, device: str) -> Iterator[Sample]:
     def scaled(bias: tuple[int, ...], **factors: float) -> Callable[[], Operands]:
         def make() -> Operands:
             matrices = torch.randn(_M, _K, device=device), torch.randn(_K, _N, device=device)
-            return [torch.randn(bias, device=device), *matrices], factors
+            added = torch.randn(bias, device=device)
+            return [added * float("nan") if not factors.get("beta", 1) else added, *matrices], factors
 
         return make
 
@@ -211,6 +212,11 @@ _DRAWN: dict[str, Callable[[Any, str, int], Any]] = {
     "Tensor": lambda torch, device, _: torch.randn(3, 4, device=device),
     "List[Tensor]": lambda torch, device, _: [torch.randn(3, 4, device=device) for _ in range(2)],
     "List[int]": lambda *_: [1, 1],
+    "List[bool]": lambda *_: [True, True, True],
+    "List[float]": lambda *_: [0.5, 1.5],
+    "List[number]": lambda *_: [0.5, 1.5],
+    "ScalarType": lambda torch, *_: torch.float32,
+    "str": lambda *_: "mean",
     "int": lambda *_: 1,
     "float": lambda *_: 0.5,
     "number": lambda torch, device, place: _number(place),

@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from tracer.base.boundary import torch_operator
@@ -116,15 +115,30 @@ def _of_entry(entry: Any, op: Any, device: str, dtype: Any, name: str) -> Iterat
     import torch
 
     torch.manual_seed(0)
-    grad = op._schema.name.endswith("_backward") and dtype.is_floating_point
+    grad = "_backward" in op._schema.name and dtype.is_floating_point
     samples = list(entry.sample_inputs(device, dtype, requires_grad=grad))
-    step = max(1, math.ceil(len(samples) / _MOST_OF_DATABASE))
-    for place, sample in islice(enumerate(samples), 0, None, step):
+    for place in _spread([_form(sample) for sample in samples]):
+        sample = samples[place]
         calls = seen_calls(entry.op, [sample.input, *sample.args], sample.kwargs)
         of = [operands for called, operands in calls if called is op]
         for operands in of[:1]:
             title = f"{entry.name}, {name}, sample {place}"
             yield Sample(SAMPLES, title, lambda operands=operands: _drawn(operands), op)  # type: ignore[misc]
+
+
+def _form(sample: Any) -> str:
+    """Which arguments it has, with flags and words: samples often take turns with them."""
+    given = [*enumerate(sample.args), *sorted(sample.kwargs.items())]
+    return str([(name, value if isinstance(value, (bool, str)) else type(value)) for name, value in given])
+
+
+def _spread(forms: list[str]) -> list[int]:
+    """Places at equal distances, then the last of each other form: first ones may be empty."""
+    step = max(1, math.ceil(len(forms) / _MOST_OF_DATABASE))
+    chosen = [*range(0, len(forms), step)]
+    known = {forms[place] for place in chosen}
+    last = {form: place for place, form in enumerate(forms) if form not in known}
+    return [*chosen, *sorted(last.values())[:_MOST_OF_DATABASE]]
 
 
 def _drawn(operands: Operands) -> Operands:

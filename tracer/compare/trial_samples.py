@@ -80,7 +80,7 @@ def variants(base: Sample) -> Iterator[Sample]:
 
 
 def with_other_numbers(base: Sample) -> Iterator[Sample]:
-    """Two calls in which an argument that is no tensor may matter where it does not in usual ones: 0 ** 0."""
+    """Calls in which an argument that is no tensor may matter where it does not in usual ones: 0 ** 0."""
     import torch
 
     def special(t: Any) -> Any:
@@ -95,7 +95,22 @@ def with_other_numbers(base: Sample) -> Iterator[Sample]:
         return whole if t.is_floating_point() else t
 
     yield base.changed(VALUES, "special numbers", lambda ts: [special(t) for t in ts])
+    count = len(tensors_in(base.make()))
+    for place in range(min(count, 3)) if count > 1 else ():
+        yield base.changed(VALUES, f"special numbers in argument {place}", _only(place, special))
     yield base.changed(VALUES, "integers of both signs", lambda ts: [of_both_signs(t) for t in ts])
+
+
+def with_other_forms(base: Sample) -> Iterator[Sample]:
+    """The same for sizes and dtypes: a dimension of two that are equal, a flag beside float16."""
+    if not tensors_in(base.make()):
+        return
+    many = _along(0, _LENGTHS["many"])
+    yield base.changed(SIZES, "all of shape [6, 6]", lambda ts: [_drawn((6, 6), t) for t in ts])
+    yield base.changed(SIZES, "many rows", many)
+    yield base.changed(
+        DTYPES, "float16", lambda ts: [_as(t, "float16") if t.is_floating_point() else t for t in ts]
+    )
 
 
 _SPECIAL = [
@@ -258,6 +273,7 @@ _BESIDE = (
     ("float64", "float32"),
     ("float32", "float64"),
     ("bfloat16", "float32"),
+    ("float16", "bfloat16"),
     ("int8", "int64"),
     ("int64", "float32"),
     ("bool", "int32"),
@@ -350,6 +366,24 @@ def _memory(count: int) -> Iterator[tuple[str, Change]]:
         lambda ts: [ts[0], *(ts[0][0] if _has_row(ts[0], t) else t for t in ts[1:])],
     )
     yield "one and its transpose", _with_transpose
+
+
+def followed_by(value: int, ts: list[Any]) -> list[Any]:
+    """The same tensors, contiguous, so that no kernel copies them, and this value behind each in memory.
+
+    Memory of their sizes that is free has it too: a result may be what lay there.
+    """
+
+    def longer(t: Any) -> Any:
+        if str(t.layout) != "torch.strided" or t.is_meta:
+            return t
+        whole = t.new_full((_LENGTHS["many"] + 8 * t.numel(),), value)
+        whole[: t.numel()] = t.flatten()
+        return whole[: t.numel()].view(t.shape)
+
+    made = [longer(t) for t in ts]
+    _ = [one.clone().fill_(value) for one in made * 32 if one.numel()]  # and freed at once
+    return made
 
 
 def _has_row(first: Any, other: Any) -> bool:

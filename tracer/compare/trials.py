@@ -7,21 +7,22 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 from typing import Any
 
 from tracer.compare.cases import CUDA, STRICT, Case
-from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate, said_of
+from tracer.compare.forks import Done, Ended, Waits, end_of, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.lost_gpu import is_lost, would_be_lost
 from tracer.compare.outcomes import Raised, Story, Values, difference, unsettled
 from tracer.compare.switch import Switch
-from tracer.compare.trial_arguments import NUMBERS, arguments_beside_numbers, other_arguments
+from tracer.compare.trial_arguments import NUMBERS, arguments_beside_others, other_arguments
 from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
+from tracer.compare.trial_samples import ERRORS, VALUES, Sample, followed_by, tensors_in, variants
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
@@ -162,6 +163,7 @@ def _made_of(
     outside: dict[str, None] = {}
     crashed: dict[int, str] = {}
     slow: dict[str, None] = {}
+    has_ended = False  # by the override: stock is not asked again
     with_override = mmap.mmap(-1, 1)  # what a fork writes there is seen here
     names = [f"{short}, {trial.sample.name or 'usual'}" for trial in trials]
 
@@ -177,13 +179,18 @@ def _made_of(
     def is_wanted(place: int) -> bool:
         return id(trials[place].sample) not in crashed
 
+    def is_of_stock(place: int) -> bool:
+        before = [trials[n] for n in range(place) if is_wanted(n)]
+        return ends_with_stock([*before, trials[place]], switch.device)
+
     fork = not on_gpu and may_differentiate()
     with closing(_in_forks_or_here(len(trials), make, is_wanted, fork=fork)) as made:
         for place, found in made:
             trial = trials[place]
-            if isinstance(found, Ended) and not with_override[0]:
+            if isinstance(found, Ended) and (not with_override[0] or (not has_ended and is_of_stock(place))):
                 crashed[id(trial.sample)] = trial.sample.name or "usual"
             elif isinstance(found, Ended):
+                has_ended = True
                 yield TrialResult(trial.kind, names[place], said_of(found), ran=True)
             else:
                 result, used, is_slow = found
@@ -287,7 +294,7 @@ def _in_turns(trials: Sequence[Trial]) -> list[Trial]:
 
 def _made(base: Sample) -> list[Sample]:
     try:
-        return [*variants(base), *other_arguments(base), *arguments_beside_numbers(base)]
+        return [*variants(base), *other_arguments(base), *arguments_beside_others(base)]
     except Exception:  # its operands cannot be made: stock's own trial of it says so
         return []
 
@@ -325,6 +332,8 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
                 mine, wrong = {}, f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
         wrong = wrong or difference(stock, again, mine, lambda: _in_float64(trial, switch.device))
+        if wrong and _reads_beyond(trial, switch.device):
+            return None, False
     return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran)), False
 
 
@@ -349,6 +358,34 @@ def _in_float64(trial: Trial, device: str) -> Story:
 
 def _would_be_lost(trial: Trial) -> bool:
     return would_be_lost(trial.sample, plain if trial.kind in ON_A_GPU or trial.kind in ONCE else trial.tell)
+
+
+_OFTEN, _MOST_BEFORE = 20, 100
+
+
+def ends_with_stock(trials: Sequence[Trial], device: str) -> bool:
+    """Whether stock alone ends a process by these calls, the last one many times.
+
+    A process goes on for a while after a kernel has written behind a tensor.
+    """
+
+    def make() -> None:
+        for trial in [*trials[-_MOST_BEFORE:], *[trials[-1]] * _OFTEN]:
+            for then in (1, 2):
+                with suppress(Exception):
+                    trial.tell(trial.sample, device, then)
+
+    return bool(end_of(make))
+
+
+def _reads_beyond(trial: Trial, device: str) -> bool:
+    """Whether stock reads memory behind a tensor, as a kernel does that checks no sizes."""
+    ends = [trial.sample.changed(trial.kind, "", partial(followed_by, value)) for value in (0, 1)]
+    try:
+        first, *others = (trial.tell(sample, device, 1) for sample in ends)
+    except Exception:
+        return False
+    return any(difference(first, first, other) for other in others)
 
 
 def _refuses(stock: Story) -> bool:

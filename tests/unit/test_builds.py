@@ -73,6 +73,12 @@ def test_an_environment_of_tracer_alone_names_the_one_of_the_script(
     assert extension.no_torch().startswith(f"{missing}{there}scikit-build-core cmake ninja && {mine} -m pip ")
 
 
+def test_a_wheel_is_installed_again_without_its_source(wheel: Path) -> None:
+    found = extension.install()
+    assert found.startswith("install it here: ")
+    assert found.endswith("-m pip install dispatch-tracer")
+
+
 def test_what_was_built_is_said_of_the_newest(wheel: Path) -> None:
     assert [found.TORCH_VERSION for found in build.builds()] == ["2.9.0", "2.13.0", "2.15.0"]
     assert build.build_info().TORCH_VERSION == "2.15.0"

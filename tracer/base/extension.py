@@ -128,6 +128,8 @@ def rebuild() -> str:
 
 def install(folder: str | None = None) -> str:
     """How to install tracer here, from `folder`, else from where it was installed before."""
+    if not folder and is_wheel():
+        return f"install it here: {_install_into(_python())}"
     folder = folder or _source_folder()
     where = "install it here: " if folder else "install it here, from its source folder: "
     return where + _commands("", folder or ".")

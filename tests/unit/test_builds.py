@@ -79,9 +79,14 @@ def test_a_wheel_is_installed_again_without_its_source(wheel: Path) -> None:
     assert found.endswith("-m pip install dispatch-tracer")
 
 
-def test_what_was_built_is_said_of_the_newest(wheel: Path) -> None:
+def test_what_was_built_is_said_of_the_torch_that_is_there(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert [found.TORCH_VERSION for found in build.builds()] == ["2.9.0", "2.13.0", "2.15.0"]
+    monkeypatch.setattr(build, "installed_torch", lambda: None)
     assert build.build_info().TORCH_VERSION == "2.15.0"
+    monkeypatch.setattr(build, "installed_torch", lambda: TorchBuild("2.13.0+cpu", ONE))
+    assert build.build_info().TORCH_VERSION == "2.13.0", "the one that runs here"
 
 
 def test_nothing_built_is_an_import_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import sys
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-from tracer.base.build import builds, is_wheel, native
+from tracer.base.build import build_for, builds, is_wheel, native, torch_of
 from tracer.base.errors import RecordingError
 from tracer.base.package import DISTRIBUTION, FOLDER
 from tracer.base.quoting import quoted
@@ -88,12 +88,10 @@ def check(torch: TorchBuild | None) -> ModuleType:
         raise RecordingError(f"torch {torch.version} is too old; install torch {oldest} or newer")
     if found[-1].TORCH_VERSION is None:
         raise RecordingError(f"tracer was built without torch, so it only reads traces; {rebuild()}")
-    with_torch = {TorchBuild(build.TORCH_VERSION, build.TORCH_GIT): build for build in found}
-    for built, build in with_torch.items():
-        if built.runs_with(torch):
-            return build
-    versions = " and ".join(built.named(torch) for built in with_torch)
-    here = torch.named(next(iter(with_torch)))
+    if build := build_for(torch, found):
+        return build
+    versions = " and ".join(torch_of(build).named(torch) for build in found)
+    here = torch.named(torch_of(found[0]))
     raise RecordingError(f"tracer was built with torch {versions}, but this is torch {here}; {rebuild()}")
 
 

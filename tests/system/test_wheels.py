@@ -46,3 +46,17 @@ def test_tools_beside_the_python_of_make_are_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     here = str(Path(sys.executable).parent)
     assemble._run("-c", f"import os; assert {here!r} in os.environ['PATH'].split(os.pathsep)")
+
+
+def test_a_torch_gets_the_cuda_part_of_its_own_major_version(tmp_path: Path) -> None:
+    for version, folder in (("13000", "a/nvidia/cu13"), ("12080", "b/nvidia/cuda_runtime")):
+        (tmp_path / folder / "include").mkdir(parents=True)
+        (tmp_path / folder / "include/cuda.h").write_text(f"#define CUDA_VERSION {version}\n")
+    cupti = tmp_path / "b/nvidia/cuda_cupti/include"
+    cupti.mkdir(parents=True)
+    (cupti / "cupti.h").touch()
+    packages = [tmp_path / "a", tmp_path / "b"]
+    runtime = tmp_path / "b/nvidia/cuda_runtime/include"
+    assert build.cuda_headers(packages, "12.6") == ("12.8", [cupti, runtime])
+    for cuda in ("13.2", None):
+        assert build.cuda_headers(packages, cuda) == ("13.0", [tmp_path / "a/nvidia/cu13/include"])

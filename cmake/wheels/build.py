@@ -124,11 +124,14 @@ def main() -> None:
     releases = [torch_release.fetch(version, ROOT / "build" / "layout") for version in given.torch]
     natives = dict(build_native(release, pythons, given) for release in releases)
     shutil.rmtree(given.work / "tree", ignore_errors=True)
+    wheels = []
     for python in pythons:
-        wheel = assemble.wheel(ROOT, natives, python.soabi, python.tag, given.work / "tree", given.output)
-        print(f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB, torch {', '.join(natives)}", flush=True)
-        for release in releases if given.smoke != "none" else ():
-            print(smoke.tried(wheel, release.name, python.executable, given.smoke, given.work), flush=True)
+        made = assemble.wheel(ROOT, natives, python.soabi, python.tag, given.work / "tree", given.output)
+        print(f"{made}: {made.stat().st_size / 1e6:.1f} MB, torch {', '.join(natives)}", flush=True)
+        wheels.append((made, python.executable))
+    for made, executable in wheels if given.smoke != "none" else ():
+        for release in releases:
+            print(smoke.tried(made, release.name, executable, given.smoke, given.work), flush=True)
 
 
 if __name__ == "__main__":

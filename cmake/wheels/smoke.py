@@ -21,7 +21,7 @@ _COUNTED = (
 
 
 def tried(wheel: Path, torch: str, python: str, build: str, work: Path) -> str:
-    """What came of it, in a line. Raises SystemExit if it did not record. `build`: cpu or cuda"""
+    """What came of it, in a line. Raises SystemExit if it did not record. `build`: auto, cpu or cuda"""
     version = torch.partition("+")[0]
     folder = work / "smoke" / f"{wheel.name.split('-')[2]}-torch{version}-{build}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,8 @@ def test_an_environment_without_torch_says_so(environment: Environment) -> None:
     run = environment.run(
         "-c", "import tracer\ntry:\n tracer.start()\nexcept tracer.RecordingError as e:\n print(e)"
     )
-    assert run.out == f"torch is not installed in {environment.python}; install it first\n"
+    install = f"install it: {environment.python} -m pip install torch"
+    assert run.out == f"torch is not installed in {environment.python}; {install}\n"
 
 
 def installed(environment: Environment, **facts: str) -> None:

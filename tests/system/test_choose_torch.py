@@ -97,7 +97,8 @@ def test_a_wheel_for_another_python_or_system_is_none(index: tuple[type[Index], 
     answers.wheels = (f"torch-2.13.0%2Bcpu-{name}.whl",)
     out, said, _ = chosen("torch==2.13.0", "--cpu-index", url)
     assert out == "torch==2.13.0"
-    assert "pip's default build of torch==2.13.0 (with CUDA: 2.7 GB to download)" in said
+    assert "pip's default build of torch==2.13.0 (with CUDA: 2.7 GB to download, 5.4 GB on disk)" in said
+    assert said.endswith("; to take the CPU build of another index, 0.2 GB: make TORCH_INDEX=URL")
     assert said.count("\n") == 0
 
 
@@ -143,7 +144,7 @@ def test_a_local_cpu_wheel_comes_after_the_index(tmp_path: Path) -> None:
 def test_who_asks_for_cuda_gets_no_local_cpu_wheel() -> None:
     out, said, _ = chosen("torch==2.13.0", "--build", "cuda")
     assert out == "torch===2.13.0", "=== takes no local version such as 2.13.0+cpu"
-    assert "the CUDA build of torch==2.13.0 (2.7 GB to download), as you asked" in said
+    assert "the CUDA build of torch==2.13.0 (2.7 GB to download, 5.4 GB on disk), as you asked" in said
     assert chosen("torch==2.13", "--build", "cuda")[0] == "torch===2.13.0"
     assert chosen("torch>=2.11,<2.14", "--build", "cuda")[0] == "torch>=2.11,<2.14"
 

@@ -55,6 +55,21 @@ def test_a_failure_is_seen_in_the_table_and_in_the_verdict() -> None:
     assert not systems.Result(TESTED.row, "abc1234", "2026-11-23").passed, "nothing ran"
 
 
+def test_the_newest_versions_have_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = systems.rows_of("newest", ["bookworm"])
+    assert (row.suite, row.torch, row.tests) == ("sid", "torch", "")
+    page = tmp_path / "versions.md"
+    head = "\nRun on one day:\n\n| system | Python | torch | tests |\n|---|---|---|---|\n"
+    old, other = "| sid | 3.14.10 | 2.15.0 | 1 passed |", "| trixie | 3.13.5 | 2.15.0 | 2 passed |"
+    page.write_text(f"above\n{systems.BEGIN}{head}{old}\n{other}\n{systems.END}\nbelow\n")
+    monkeypatch.setattr(systems, "VERSIONS", page)
+    for new in ("| sid | 3.14.10 | 2.15.0 | 3 passed |", "| sid | 3.15.0 | 2.16.0 | 4 passed |"):
+        systems.write_row(new)
+    text = page.read_text()
+    rows = f"{other}\n| sid | 3.14.10 | 2.15.0 | 3 passed |\n| sid | 3.15.0 | 2.16.0 | 4 passed |\n"
+    assert text == f"above\n{systems.BEGIN}{head}{rows}{systems.END}\nbelow\n"
+
+
 def test_last_words_are_pytests_counts() -> None:
     text = "...\n== 2 failed, 300 passed in 12.3s ==\nmake: *** [Makefile:48: test] Error 1\n\n"
     assert systems._last_words(text) == "2 failed, 300 passed in 12.3s"

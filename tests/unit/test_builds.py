@@ -54,9 +54,39 @@ def test_another_torch_is_refused_with_what_to_do(wheel: Path, version: str) -> 
     assert "\n" not in said
 
 
-def test_what_was_built_is_said_of_the_newest(wheel: Path) -> None:
+@pytest.mark.parametrize("receipt", ["pipx_metadata.json", "uv-receipt.toml"])
+def test_an_environment_of_tracer_alone_names_the_one_of_the_script(
+    receipt: str, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There `pip install torch` would bring a torch that the script does not use."""
+    mine = wheel / "bin" / "python"
+    mine.parent.mkdir()
+    mine.symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(mine.parent))
+    monkeypatch.setattr(sys, "prefix", str(wheel))
+    missing = f"torch is not installed in {sys.executable}; "
+    assert extension.no_torch().startswith(f"{missing}install it: ")
+    (wheel / receipt).touch()
+    there = f"to record, install tracer where your script runs: {mine} -m pip install "
+    assert extension.no_torch() == f"{missing}{there}dispatch-tracer"
+    monkeypatch.setattr(build, "NATIVE", str(wheel / "gone"))
+    assert extension.no_torch().startswith(f"{missing}{there}scikit-build-core cmake ninja && {mine} -m pip ")
+
+
+def test_a_wheel_is_installed_again_without_its_source(wheel: Path) -> None:
+    found = extension.install()
+    assert found.startswith("install it here: ")
+    assert found.endswith("-m pip install dispatch-tracer")
+
+
+def test_what_was_built_is_said_of_the_torch_that_is_there(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert [found.TORCH_VERSION for found in build.builds()] == ["2.9.0", "2.13.0", "2.15.0"]
+    monkeypatch.setattr(build, "installed_torch", lambda: None)
     assert build.build_info().TORCH_VERSION == "2.15.0"
+    monkeypatch.setattr(build, "installed_torch", lambda: TorchBuild("2.13.0+cpu", ONE))
+    assert build.build_info().TORCH_VERSION == "2.13.0", "the one that runs here"
 
 
 def test_nothing_built_is_an_import_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

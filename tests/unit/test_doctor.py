@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,7 +50,9 @@ def test_torch_is_described_by_its_version_file(tmp_path: Path) -> None:
     assert found.state == "ok"
     assert found.text == f"2.11.0+cu130, debug build, CUDA 13.0, {tmp_path}"
     assert software.check_torch(None).state == "problem"
-    assert software.check_torch(None).advice == "install it: pip install torch"
+    missing = software.check_torch(None)
+    assert missing.text == f"not installed in {sys.executable}"
+    assert re.fullmatch(r"install it: \S*python\S* -m pip install torch", missing.advice or "")
 
 
 @pytest.mark.parametrize(
@@ -196,6 +199,7 @@ def test_overrides_that_the_build_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     built(monkeypatch, OVERRIDES_MISSING="no working nvcc was found", OVERRIDES_NVCC=None)
     found = cuda.check_overrides("13.0")
     assert (found.state, found.text) == ("note", "mm, gru and cat were not built: no working nvcc was found")
+    assert re.search(r"CUDA toolkit and (re)?build it.*pip install .*--force-reinstall", found.advice)
     assert cuda.check_overrides(None).state == "ok"
 
 

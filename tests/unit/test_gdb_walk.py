@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tracer.base import package
 from tracer.debugger.debugger_errors import DebuggerError
-from tracer.debugger.walk import SessionError, Walk, run_script
+from tracer.debugger.walk import SessionError, Walk, run_script, session_scripts
 
 SCRIPT = """
 def inner(shape):
@@ -59,3 +60,14 @@ def test_a_move_needs_a_stop(move: str) -> None:
     walk._ended = True
     with pytest.raises(DebuggerError, match=rf"{move}\(\) needs a stop, but the program has ended"):
         getattr(walk, move)()
+
+
+@pytest.mark.parametrize("place", ["tracer/gdb", "gdb"])
+def test_sessions_are_found_also_beside_the_package(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pip install -e .` leaves both folders as they are in the source."""
+    monkeypatch.setattr(package, "FOLDER", str(tmp_path / "tracer"))
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "mm.py").write_text("")
+    assert session_scripts() == {"mm": tmp_path / place / "mm.py"}

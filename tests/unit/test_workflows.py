@@ -23,6 +23,7 @@ ONLY_IN_WORKFLOWS = {
     "test-compilers": "a job of its own; .ci/run has them in test-all",
     "test-browser": "a job of its own; .ci/run has them in test-all",
     "dist": "a release is made of it; tests/cpu/test_pip.py makes the same wheel",
+    "wheels": "a release is made of them: an hour of compiling for each Python",
 }
 
 
@@ -142,10 +143,21 @@ def test_every_supported_python_is_tested() -> None:
     assert f"CPython | {pythons[0]} to {pythons[-1]} " in (ROOT / "docs/versions.md").read_text()
 
 
+def test_a_release_has_a_wheel_for_every_python_with_every_torch() -> None:
+    (job,) = jobs(ROOT / ".github/workflows/wheels.yml").values()
+    rows = {row["python"]: row["torch"].split() for row in job["strategy"]["matrix"]["include"]}
+    tested = jobs(CHECKS)["test-all"]["strategy"]["matrix"]["python"]
+    assert list(rows) == tested
+    newest = rows[tested[-1]]
+    assert newest[0] == "2.10", "the oldest that records"
+    assert rows["3.10"] == newest[:-1], "torch 2.15 has no wheel for it"
+    assert all(torch == newest for python, torch in rows.items() if python != "3.10")
+
+
 def test_every_check_that_was_promised_runs() -> None:
     promised = {
         *("lint", "docs", "test-all", "test-compilers", "test-browser", "demo", "dist"),
-        *("cuda-check", "check-layout", "check-aarch64", "sanitize-address"),
+        *("cuda-check", "check-layout", "check-aarch64", "sanitize-address", "wheels"),
     }
     assert promised <= jobs_of_targets().keys()
     assert "make test TESTS=tests/unit" in commands(jobs(CHECKS)["unit"])

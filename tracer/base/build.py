@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
 from tracer.base.package import FOLDER
+from tracer.base.torch_build import TorchBuild, installed_torch
 
 NATIVE = os.path.join(FOLDER, "_native")
 _EXTENSION = "_C" + EXTENSION_SUFFIXES[0]
@@ -28,11 +30,24 @@ def builds() -> list[ModuleType]:
 
 
 def build_info() -> ModuleType:
-    """How tracer was built; a wheel's newest extension. Raises ImportError if tracer was not built."""
+    """How tracer was built; of a wheel the extension for the torch that is installed, else its newest.
+
+    Raises ImportError if tracer was not built.
+    """
     found = builds()
     if not found:
         raise ImportError("tracer was not built")
-    return found[-1]
+    torch = installed_torch() if len(found) > 1 else None
+    return (torch and build_for(torch, found)) or found[-1]
+
+
+def build_for(torch: TorchBuild, found: Iterable[ModuleType]) -> ModuleType | None:
+    """That of some builds which runs with a torch."""
+    return next((build for build in found if torch_of(build).runs_with(torch)), None)
+
+
+def torch_of(build: ModuleType) -> TorchBuild:
+    return TorchBuild(build.TORCH_VERSION, build.TORCH_GIT)
 
 
 def is_wheel() -> bool:

@@ -8,7 +8,7 @@ import sys
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-from tracer.base.build import builds, is_wheel, native
+from tracer.base.build import build_for, builds, is_wheel, native, torch_of
 from tracer.base.errors import RecordingError
 from tracer.base.package import DISTRIBUTION, FOLDER
 from tracer.base.quoting import quoted
@@ -18,6 +18,7 @@ OLDEST_TORCH = (2, 10)
 # Packages that call the user's kernels
 LAUNCHERS = ("triton", "numba", "numba_cuda", "cupy", "cupyx", "cupy_backends")
 TOOLS = "scikit-build-core cmake ninja"  # that a build without isolation needs
+_OF_A_TOOL = ("pipx_metadata.json", "uv-receipt.toml")  # pipx and `uv tool`: tracer's own environment
 
 
 def load() -> ModuleType:
@@ -27,7 +28,7 @@ def load() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise _no_torch() from None
+        raise RecordingError(no_torch()) from None
 
     build = check(TorchBuild(str(torch.__version__), getattr(torch.version, "git_version", None)))
     try:
@@ -72,7 +73,7 @@ def check(torch: TorchBuild | None) -> ModuleType:
             "to record, use a Python with the GIL"
         )
     if torch is None:
-        raise _no_torch()
+        raise RecordingError(no_torch())
     found = builds()
     if not found:
         source = os.path.dirname(FOLDER)
@@ -87,17 +88,29 @@ def check(torch: TorchBuild | None) -> ModuleType:
         raise RecordingError(f"torch {torch.version} is too old; install torch {oldest} or newer")
     if found[-1].TORCH_VERSION is None:
         raise RecordingError(f"tracer was built without torch, so it only reads traces; {rebuild()}")
-    with_torch = {TorchBuild(build.TORCH_VERSION, build.TORCH_GIT): build for build in found}
-    for built, build in with_torch.items():
-        if built.runs_with(torch):
-            return build
-    versions = " and ".join(built.named(torch) for built in with_torch)
-    here = torch.named(next(iter(with_torch)))
+    if build := build_for(torch, found):
+        return build
+    versions = " and ".join(torch_of(build).named(torch) for build in found)
+    here = torch.named(torch_of(found[0]))
     raise RecordingError(f"tracer was built with torch {versions}, but this is torch {here}; {rebuild()}")
 
 
-def _no_torch() -> RecordingError:
-    return RecordingError(f"torch is not installed in {sys.executable}; install it first")
+def no_torch() -> str:
+    """What is missing, and after a semicolon what to do."""
+    missing = f"torch is not installed in {sys.executable}"
+    if any(os.path.exists(os.path.join(sys.prefix, name)) for name in _OF_A_TOOL):
+        from shutil import which
+
+        python = quoted(which("python") or which("python3") or "python")
+        return f"{missing}; to record, install tracer where your script runs: {_install_into(python)}"
+    return f"{missing}; install it: {_python()} -m pip install torch"
+
+
+def _install_into(python: str) -> str:
+    """How to install this tracer into another environment."""
+    if is_wheel():
+        return f"{python} -m pip install {DISTRIBUTION}"
+    return _commands("", _source_folder() or ".", python)
 
 
 def rebuild() -> str:
@@ -113,19 +126,22 @@ def rebuild() -> str:
 
 def install(folder: str | None = None) -> str:
     """How to install tracer here, from `folder`, else from where it was installed before."""
+    if not folder and is_wheel():
+        return f"install it here: {_install_into(_python())}"
     folder = folder or _source_folder()
     where = "install it here: " if folder else "install it here, from its source folder: "
     return where + _commands("", folder or ".")
 
 
-def _commands(options: str, folder: str) -> str:
-    python = _python()
+def _commands(options: str, folder: str, other_python: str = "") -> str:
+    python = other_python or _python()
     pip = f"{python} -m pip install"
     # Not importlib.util: setuptools' finder would take the question for pip's own, and from then on the
     # script could not import setuptools.
-    no_pip = f"{python} -m ensurepip && " if PathFinder.find_spec("pip") is None else ""
+    no_pip = not other_python and PathFinder.find_spec("pip") is None
     words = [pip, "--no-build-isolation", options, quoted(folder)]
-    return f"{no_pip}{pip} {TOOLS} && {' '.join(word for word in words if word)}"
+    first = f"{python} -m ensurepip && " if no_pip else ""
+    return f"{first}{pip} {TOOLS} && {' '.join(word for word in words if word)}"
 
 
 def _python() -> str:

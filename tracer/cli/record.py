@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from tracer.base import extension, interpreter, kept
-from tracer.base.build import build_info
+from tracer.base.build import build_info, is_wheel
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
@@ -107,7 +107,8 @@ def _run_inside(running: str, command: list[str], output: str | None, overridden
 
 def _say_what_was_left_out() -> None:
     """At the first recording of a build, because pip hides what the build prints."""
-    reason, cuda = build_info().OVERRIDES_MISSING, build_info().TORCH_CUDA or installed_cuda()
+    built_for = None if is_wheel() else build_info().TORCH_CUDA  # a wheel is made for CUDA, and runs without
+    reason, cuda = build_info().OVERRIDES_MISSING, built_for or installed_cuda()
     if cuda is None or not reason or kept.read(LEFT_OUT, reason) is not None:
         return
     kept.write(LEFT_OUT, reason, "")

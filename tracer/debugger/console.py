@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from tracer.base.package import FOLDER
+from tracer.base.package import gdb_folder
 from tracer.debugger.mi import MachineInterface
 
-_INSIDE = Path(FOLDER, "gdb", "inside")
+_INSIDE = Path(gdb_folder(), "inside")
 
 
 class Console(MachineInterface):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracer.base.package import FOLDER
+from tracer.base.package import FOLDER, gdb_folder
 from tracer.debugger import terminal
 from tracer.debugger.console import Console
 from tracer.debugger.debugger_errors import DebuggerError
@@ -23,8 +23,8 @@ from tracer.debugger.program import Gdb
 from tracer.debugger.target import Target
 
 _PACKAGE = Path(FOLDER)
-_INSIDE = _PACKAGE / "gdb" / "inside"
-_INFERIOR = _PACKAGE / "gdb" / "inferior"
+_INSIDE = Path(gdb_folder(), "inside")
+_INFERIOR = Path(gdb_folder(), "inferior")
 _SETTINGS = (
     "set confirm off",
     "set pagination off",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracer.base.package import FOLDER
+from tracer.base.package import gdb_folder
 from tracer.debugger import breakpoints, overlay
 from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.findings import Findings, command_line, level
@@ -272,7 +272,7 @@ def _without_torch(status: int | None) -> str:
 
 def session_scripts() -> dict[str, Path]:
     """The session scripts that tracer brings, by name."""
-    folder = Path(FOLDER, "gdb")
+    folder = Path(gdb_folder())
     scripts = {path.stem: path for path in sorted(folder.glob("*.py"))}
     return scripts | {f"{path.parent.name}/{path.stem}": path for path in folder.glob("debug_build/*.py")}
 

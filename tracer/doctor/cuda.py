@@ -60,7 +60,8 @@ def check_overrides(torch_cuda: str | None) -> Finding:
         )
     if built_with.OVERRIDES_NVCC is None:
         text = f"mm, gru and cat were not built: {built_with.OVERRIDES_MISSING}"
-        advice = "your own overrides work; to add these, install a CUDA toolkit and build tracer again"
+        rebuild = extension.rebuild()
+        advice = f"your own overrides work; to add these, install a CUDA toolkit and {rebuild}"
         return Finding("note", "overrides", text, advice)
     return Finding("ok", "overrides", f"mm, gru and cat, compiled by nvcc {built_with.OVERRIDES_NVCC}")
 

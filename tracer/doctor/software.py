@@ -38,9 +38,8 @@ def check_python() -> Finding:
 
 def check_torch(folder: Path | None) -> Finding:
     if folder is None:
-        return Finding(
-            "problem", "torch", f"not installed in {sys.executable}", "install it: pip install torch"
-        )
+        missing, _, advice = extension.no_torch().partition("; ")
+        return Finding("problem", "torch", missing.removeprefix("torch is "), advice)
     facts = facts_in(folder)
     build = f"CUDA {facts['cuda']}" if facts.get("cuda") else "no CUDA"
     build = f"ROCm {facts['hip']}" if facts.get("hip") else build

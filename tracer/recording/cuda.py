@@ -8,7 +8,6 @@ from types import ModuleType
 
 from tracer.base import say
 from tracer.base.errors import RecordingError
-from tracer.base.package import FOLDER
 from tracer.base.torch_build import installed_cuda
 from tracer.recording.options import Options
 
@@ -20,7 +19,7 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
 
     Raises RecordingError if CUDA must be recorded (`cuda="on"`) and it is already known that it cannot be.
     """
-    injection = os.path.join(FOLDER, "libtracer_injection.so")
+    injection = os.path.join(os.path.dirname(str(native.__file__)), "libtracer_injection.so")
     wanted = options.cuda != "off" and _cuda_of_torch() is not None
     native.begin_cuda(wanted, options.driver, options.queries, injection, unusable, say.is_quiet())
     if options.cuda == "on":

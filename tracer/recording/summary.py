@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -75,8 +77,15 @@ class Summary:
         lines += [f"{mark}{line}{plain if mark else ''}" for line in _folded(self.verdict)]
         name = quoted(self.shown)
         if self.hops or self.api_calls or self.activities:
-            lines.append(f"  next: {bold}tracer tree {name}{plain}   or   tracer report {name}")
+            tracer = _command()
+            lines.append(f"  next: {bold}{tracer} tree {name}{plain}   or   {tracer} report {name}")
         return "\n".join(lines) + "\n"
+
+
+def _command() -> str:
+    """How the shell that began this calls tracer: an environment need not be activated."""
+    found = any(os.access(os.path.join(folder, "tracer"), os.X_OK) for folder in os.get_exec_path())
+    return "tracer" if found or not sys.executable else f"{quoted(sys.executable)} -m tracer"
 
 
 def summary_of(

@@ -247,7 +247,7 @@ constexpr uint32_t kMaxCallDepth = 15;
 // kApiExit, word 2
 constexpr int kCallCapturedShift = 32;
 // The correlation id of a call that CUPTI does not tell of; nothing on the GPU has it.
-constexpr uint32_t kNoCorrelation = 0xFFFFFFFF;
+constexpr uint32_t kNoCorrelation = 0xffffffff;
 
 // kApiQuery, word 3
 constexpr uint64_t kQueryTicksMask = (1ull << 30) - 1;

@@ -34,11 +34,13 @@ def without_rule(form: Any, rule: Any, place: str) -> Iterator[str]:
 
 
 def written_kinds() -> set[str]:
-    """The second argument of each call of write_document, up to a colon."""
+    """The second argument of each call of write_document, made at once or later by functools.partial."""
     found = set()
     for file in RECORDING.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("write_document"):
+            if not isinstance(node, ast.Call):
+                continue
+            if any(ast.unparse(each).endswith("write_document") for each in (node.func, *node.args[:1])):
                 found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
     return found
 

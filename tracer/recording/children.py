@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
@@ -17,6 +15,7 @@ from tracer.base.errors import RecordingError
 from tracer.base.say import say
 from tracer.recording import cuda, invitation, overrides, process_groups, setups, steps
 from tracer.recording.compiled import following as compiled
+from tracer.recording.documents import compressed, write_document
 from tracer.recording.options import Options
 from tracer.recording.summary import Summary, summary_of
 
@@ -146,14 +145,9 @@ def follow_python(native: ModuleType, options: Options) -> None:
     compiled.begin(
         native,
         functools.partial(write_document, native),
-        _compressed({"called": True}),
+        compressed({"called": True}),
         [(*process_groups.PLACE, _groups.wrap), (*setups.LOADERS, loaders.wrap)],
     )
-
-
-def write_document(native: ModuleType, kind: str, document: object) -> None:
-    """Put a JSON document into the trace, compressed: the list of libraries is long."""
-    native.write_json(kind, _compressed(document))
 
 
 def write_names(native: ModuleType) -> None:
@@ -181,10 +175,6 @@ def write_source_texts(native: ModuleType, began: float) -> None:
 
     if texts := source_texts([*native.seen_lines(), *compiled.lines()], began):
         write_document(native, "source_lines", texts)
-
-
-def _compressed(document: object) -> bytes:
-    return zlib.compress(json.dumps(document).encode())
 
 
 def _write_certificate(native: ModuleType, began: float) -> dict:

@@ -27,13 +27,13 @@ from tracer.recording.children import (
     follow_python,
     stop_last,
     write_changed_names,
-    write_document,
     write_names,
     write_not_joined,
     write_process_groups,
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
+from tracer.recording.documents import write_document
 from tracer.recording.options import Options, options_of
 from tracer.recording.settings import settings
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing

@@ -7,10 +7,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import FrameType, ModuleType
-from typing import Any
 
 from tracer.recording.captures import Captures
+from tracer.recording.documents import write_document
 from tracer.recording.options import Options
 from tracer.recording.setups import Optimizers
 
@@ -41,7 +42,7 @@ class Steps:
         self._wanted = wanted
         self._last_ended = last_ended
         self._optimizer: weakref.ref | None = None
-        self._optimizers = Optimizers(self._write_optimizers)
+        self._optimizers = Optimizers(partial(write_document, native, "optimizers"))
         self._in_backward = -1
         """The backward pass that ends a step when it ends; -1: none"""
         self.ended = 0
@@ -99,11 +100,6 @@ class Steps:
                 self.counted_by = BY_OPTIMIZER
                 self._end_with_backward()
 
-    def _write_optimizers(self, known: list[dict[str, Any]]) -> None:
-        from tracer.recording.children import write_document  # imports this module
-
-        write_document(self._native, "optimizers", known)
-
     def _end_with_backward(self) -> None:
         """End the step: now, or with the backward pass in which the optimizer steps."""
         from tracer.recording.optimizer_hook import at_its_end, backward_pass
@@ -132,7 +128,7 @@ class Steps:
         self._pid = os.getpid()
         self._lock = threading.RLock()  # another thread of the parent may hold the old one
         self._optimizer = None
-        self._optimizers = Optimizers(self._write_optimizers)
+        self._optimizers = Optimizers(partial(write_document, self._native, "optimizers"))
         self._in_backward = -1
         self._capturing = 0
         self._captured = False

@@ -328,7 +328,7 @@ bool is_work(std::string_view name) {
 CUptiResult enable_runtime(const std::vector<uint32_t>& hooked) {
   const Cupti& api = cupti();
   if (hooked.empty()) return api.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API);
-  // Never the whole domain first: a call whose begin alone is told would stay open.
+  // Never the whole domain first: a call stays open if CUPTI tells its begin alone.
   CUptiResult result = CUPTI_SUCCESS;
   for (uint32_t id = 1; id < ApiFunctions::kMostFunctions; ++id) {
     if (std::find(hooked.begin(), hooked.end(), id) != hooked.end()) continue;

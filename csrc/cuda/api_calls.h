@@ -16,7 +16,7 @@ enum class DriverCalls { kNone, kLaunches, kAll };
 extern std::atomic<uint64_t> stacks_not_taken;
 
 // Subscribes to CUPTI; returns "" or why not. `holder` gets the name of the tool that holds CUPTI, if one does. CUPTI tells
-// nothing of calls of the functions in `hooked`, by callback id: see_hooked_call() is told of them.
+// nothing of calls of the functions in `hooked`, by callback id: see_hooked_call() hears of them.
 std::string subscribe(DriverCalls driver, const std::vector<uint32_t>& hooked, std::string& holder);
 // What CUPTI would have told at the begin or the end of a call, with kNoCorrelation. `frame`: that of the hook.
 void see_hooked_call(const CUpti_CallbackData* call, uint32_t id, const void* frame) noexcept;

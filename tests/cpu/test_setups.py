@@ -75,3 +75,70 @@ def test_the_options_of_optimizers_and_loaders(launcher: Launcher) -> None:
 def test_an_error_of_a_sampler_reads_as_without_tracer(launcher: Launcher) -> None:
     launcher.write(BROKEN)
     launcher.same("script.py")
+
+
+STRANGE = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Drawing(DataLoader):
+    @property
+    def prefetch_factor(self):
+        return int(torch.randint(2, 5, ()))
+    @prefetch_factor.setter
+    def prefetch_factor(self, value):
+        pass
+
+class Telling(type):
+    def __getattribute__(cls, name):
+        if name in ("__qualname__", "__module__"):
+            print("asked of the class:", name)
+        return super().__getattribute__(name)
+
+class Counting(torch.optim.SGD, metaclass=Telling):
+    hashed = 0
+    def __hash__(self):
+        Counting.hashed += 1
+        return 7
+    def __eq__(self, other):
+        print("compared")
+        return self is other
+
+class Group(dict):
+    def __getitem__(self, key):
+        print("asked of the group:", key)
+        return super().__getitem__(key)
+
+class Number(float):
+    def __eq__(self, other):
+        print("compared a number")
+        return float(self) == other
+    __hash__ = float.__hash__
+
+torch.manual_seed(0)
+rows = TensorDataset(torch.arange(8.0))
+for (batch,) in Drawing(rows, batch_size=4, shuffle=True):
+    print(batch.tolist())
+print(torch.rand(1).item())
+weight = torch.nn.Parameter(torch.ones(2))
+weight.grad = torch.ones(2)
+counting = Counting([weight], lr=0.1)
+before = Counting.hashed
+for _ in range(2):
+    counting.step()
+print(Counting.hashed - before)
+of_groups = torch.optim.SGD([weight], lr=0.1)
+of_groups.param_groups = [Group(of_groups.param_groups[0])]
+of_groups.step()
+of_numbers = torch.optim.SGD([weight], lr=0.1)
+of_numbers.param_groups[0]["weight_decay"] = Number(0)
+of_numbers.param_groups.append(dict(of_numbers.param_groups[0], params=[]))
+of_numbers.step()
+print(weight.tolist())
+"""
+
+
+def test_nothing_of_the_program_is_asked(launcher: Launcher) -> None:
+    """A property may draw a random number; __eq__ and __hash__ may print and count."""
+    launcher.write(STRANGE)
+    launcher.same("script.py")

@@ -50,32 +50,56 @@ class _Setups:
 
 
 class Optimizers(_Setups):
-    """Those of a process that took a step."""
+    """Those of a process that took a step.
+
+    Nothing of the program's is called: it may draw a random number, print, or end the process.
+    """
 
     def __init__(self, write: Callable[[list[Any]], object]) -> None:
         super().__init__(write)
-        self._seen: weakref.WeakSet[object] = weakref.WeakSet()
+        self._seen: dict[int, weakref.ref[object]] = {}
 
     def stepped(self, optimizer: Any) -> None:
+        number = id(optimizer)
+        known = self._seen.get(number)
+        if known is not None and known() is optimizer:
+            return
         try:
-            if optimizer not in self._seen:
-                self._seen.add(optimizer)
-                self._add(_optimizer(optimizer))
-        except Exception:  # a class of the program's with groups of another form; a full disk
+            self._seen[number] = weakref.ref(optimizer, lambda _: self._seen.pop(number, None))
+            if described := _optimizer(optimizer):
+                self._add(described)
+        except Exception:  # a full disk; a class without weak references
             return
 
 
-def _optimizer(optimizer: Any) -> dict[str, Any]:
+def _optimizer(optimizer: Any) -> dict[str, Any] | None:
+    """None: it keeps its groups in another way than torch's optimizers."""
+    listed = _attributes(optimizer).get("param_groups")
+    if type(listed) is not list:
+        return None
     groups: list[dict[str, Any]] = []
-    for group in optimizer.param_groups:
+    for group in listed:
+        if type(group) is not dict or type(group.get("params")) is not list:
+            return None
         options = {name: _option(name, group[name]) for name in OPTIONS if name in group}
         same = [one for one in groups if one["options"] == options]
         if same:
             same[0]["parameters"] += len(group["params"])
         elif len(groups) < _MOST:
             groups.append({"parameters": len(group["params"]), "options": options})
-    kind = type(optimizer)
-    return {"class": f"{kind.__module__}.{kind.__qualname__}", "groups": groups}
+    return {"class": _name_of(type(optimizer)), "groups": groups}
+
+
+def _attributes(thing: object) -> dict[str, Any]:
+    """Its own, without properties and __getattribute__ of its class."""
+    own = object.__getattribute__(thing, "__dict__")
+    return own if type(own) is dict else {}
+
+
+def _name_of(kind: type) -> str:
+    """Past a metaclass of the program's."""
+    parts = [type.__dict__[name].__get__(kind) for name in ("__module__", "__qualname__")]
+    return ".".join(part if type(part) is str else "?" for part in parts)
 
 
 def _option(name: str, value: Any) -> Any:
@@ -83,8 +107,8 @@ def _option(name: str, value: Any) -> Any:
     import torch
 
     if name == "lr":
-        return "tensor" if isinstance(value, torch.Tensor) else "number"
-    return value if isinstance(value, bool | int | float) else None
+        return "tensor" if type.__subclasscheck__(torch.Tensor, type(value)) else "number"
+    return value if type(value) in (bool, int, float) else None
 
 
 class Loaders(_Setups):
@@ -105,10 +129,11 @@ class Loaders(_Setups):
     def _began(self, loader: Any) -> None:
         try:
             if loader is not None:
-                self._add({name: _setting(getattr(loader, name, None)) for name in SETTINGS})
-        except Exception:  # a full disk
+                own = _attributes(loader)
+                self._add({name: _setting(own.get(name)) for name in SETTINGS})
+        except Exception:  # a full disk; no attributes
             return
 
 
 def _setting(value: Any) -> Any:
-    return value if isinstance(value, bool | int) else None
+    return value if type(value) in (bool, int) else None

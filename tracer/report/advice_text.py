@@ -89,8 +89,13 @@ def _row(number: int, row: Advice, step_ns: float, sources: SourceLines) -> Iter
         yield from _wrapped(ratio(row.gain), "   ", "       ")
 
 
+_MOST_TEXT = 2000
+"""Characters: what is longer is a stranger's, and breaking a long word takes its length squared"""
+
+
 def _wrapped(text: str, first: str, next_one: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=next_one)
+    shown = text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+    return textwrap.wrap(shown, _WIDTH, initial_indent=first, subsequent_indent=next_one)
 
 
 def _caveat(row: Advice) -> str:

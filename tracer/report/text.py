@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tracer.analysis.runtime_survey import Steps
 
-_PACKAGES = re.compile(r"[^\s(]*/(?:site|dist)-packages/")
+_WORDS = re.compile(r"[^\s(]+")
+_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 def duration(ns: int) -> str:
@@ -69,7 +70,11 @@ def shorten_path(path: str, width: int) -> str:
 
 def package_relative(text: str) -> str:
     """`text` with the paths in it relative to the installed packages."""
-    return _PACKAGES.sub("", text)
+    return _WORDS.sub(lambda word: _in_packages(word[0]), text) if "-packages/" in text else text
+
+
+def _in_packages(path: str) -> str:
+    return path[max(path.rfind(folder) + len(folder) if folder in path else 0 for folder in _PACKAGES) :]
 
 
 def shorten_kernel(name: str, width: int) -> str:

@@ -173,8 +173,9 @@ def _flags_or_text(value: Any) -> bool:
     return isinstance(value, (bool, str))
 
 
-def _number_flag_or_text(value: Any) -> bool:
-    return _number(value) or _flags_or_text(value)
+def _option(value: Any) -> bool:
+    """Of an optimizer: a number or a flag; of its learning rate, what it is."""
+    return value is None or isinstance(value, bool) or _number(value) or value in ("tensor", "number")
 
 
 _COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
@@ -217,9 +218,7 @@ _DOCUMENTS: dict[str, Any] = {
         **dict.fromkeys(("host", "boot"), _text),
         "groups": {str: {"ranks": [_place], "description": _text}},
     },
-    "optimizers": (
-        {"class": _text, "groups": ({"parameters": _small, "options": {str: _number_flag_or_text}},)},
-    ),
+    "optimizers": ({"class": _text, "groups": ({"parameters": _small, "options": {str: _option}},)},),
     "loaders": (
         {
             **dict.fromkeys(("num_workers", "batch_size", "prefetch_factor"), _small),

@@ -11,7 +11,7 @@ from tracer.report.advice_text import _wrapped
 from tracer.report.text import package_relative
 from tracer.trace.bytes.documents import _option
 
-LONG = 2_000_000
+LONG = 50_000
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ LONG = 2_000_000
 def test_paths_of_packages_in_a_long_text(text: str) -> None:
     begin = time.process_time()
     package_relative(text + "-packages/")
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 1
 
 
 def test_paths_of_packages() -> None:
@@ -31,7 +31,7 @@ def test_paths_of_packages() -> None:
 def test_advice_of_a_long_text_is_cut() -> None:
     begin = time.process_time()
     lines = _wrapped("do: " + "x" * LONG, "", "  ")
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 1
     assert lines[-1].endswith("...")
     assert sum(map(len, lines)) < 3000
 

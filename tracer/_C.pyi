@@ -217,7 +217,7 @@ def recording() -> str | None:
     """The path of the recording that is open."""
 
 def cuda_is_built() -> bool: ...
-def begin_cuda(wanted: bool, driver: str, injection: str, unusable: str, quiet: bool) -> None:
+def begin_cuda(wanted: bool, driver: str, queries: str, injection: str, unusable: str, quiet: bool) -> None:
     """Record CUDA from its initialisation on, or now; `injection` is the library that CUDA loads then.
 
     `quiet`: why it cannot be recorded is not written to stderr, only into `cuda_statement()`.

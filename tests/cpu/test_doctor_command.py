@@ -106,7 +106,8 @@ def test_no_torch_is_a_problem(launcher: Launcher) -> None:
     run = doctor(launcher, PYTHONPATH=fake_torch(launcher.folder, ""))
     assert run.status == 1
     assert states(run)["torch"] == "problem"
-    assert "-> install it: pip install torch" in run.out
+    assert "-> install it: " in run.out
+    assert "-m pip install torch" in " ".join(run.out.split())
 
 
 def test_a_recording_around_it_is_a_problem(launcher: Launcher) -> None:

@@ -133,6 +133,8 @@ def test_the_schema_names_every_table(recorded: Launcher, trace: Trace) -> None:
             "start_ns": "int64",
             "end_ns": "int64",
             "module": "text",
+            "cpu_ns": "int64",
+            "preempted_ns": "int64",
         },
     }
 

@@ -17,7 +17,13 @@ def test_the_next_command_runs_in_the_shell_that_recorded(
     summary = Summary("run.trace", "run.trace", 1, 2, 1, 1, 0, 100, 0, 0, None, ())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/home/me/venv/bin/python")
-    last = "  next: {0} tree run.trace   or   {0} report run.trace\n"
-    assert summary.text().endswith(last.format("/home/me/venv/bin/python -m tracer"))
+    python = "/home/me/venv/bin/python -m tracer"
+    assert summary.text().endswith(f"\n  next: {python} tree run.trace\n    or: {python} report run.trace\n")
     (tmp_path / "tracer").touch(0o755)
-    assert summary.text().endswith(last.format("tracer"))
+    assert summary.text().endswith("\n  next: tracer tree run.trace   or   tracer report run.trace\n")
+
+
+def test_it_needs_no_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """os.get_exec_path() imports them, and an attached program may have taken them away."""
+    monkeypatch.setitem(sys.modules, "warnings", None)
+    assert "next: " in Summary("run.trace", "run.trace", 1, 2, 1, 1, 0, 100, 0, 0, None, ()).text()

@@ -19,7 +19,7 @@ def native(begun: list[tuple]) -> Any:
     state = {"state": "failed", "why": "libcupti.so.13 was not found"}
     return SimpleNamespace(
         __file__="/site-packages/tracer/_native/torch2.13/_C.so",
-        begin_cuda=lambda wanted, driver, injection, *others: begun.append((wanted, injection)),
+        begin_cuda=lambda wanted, driver, queries, injection, *others: begun.append((wanted, injection)),
         cuda_statement=lambda: dict(state),
         certificate=dict,
     )

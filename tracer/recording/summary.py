@@ -78,13 +78,19 @@ class Summary:
         name = quoted(self.shown)
         if self.hops or self.api_calls or self.activities:
             tracer = _command()
-            lines.append(f"  next: {bold}{tracer} tree {name}{plain}   or   {tracer} report {name}")
+            tree, report = f"{tracer} tree {name}", f"{tracer} report {name}"
+            if len(f"  next: {tree}   or   {report}") <= 80:
+                lines.append(f"  next: {bold}{tree}{plain}   or   {report}")
+            else:
+                lines += [f"  next: {bold}{tree}{plain}", f"    or: {report}"]
         return "\n".join(lines) + "\n"
 
 
 def _command() -> str:
     """How the shell that began this calls tracer: an environment need not be activated."""
-    found = any(os.access(os.path.join(folder, "tracer"), os.X_OK) for folder in os.get_exec_path())
+    # os.get_exec_path() imports warnings, which a program may have taken away.
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = any(os.access(os.path.join(folder, "tracer"), os.X_OK) for folder in folders)
     return "tracer" if found or not sys.executable else f"{quoted(sys.executable)} -m tracer"
 
 

@@ -26,7 +26,8 @@ _GRACE = 2.0  # seconds in which a process may end
 _FREE = ("PYTEST_CURRENT_TEST", "_TORCHINDUCTOR", "KMP_", "TRITON_", "_RJEM_MALLOC_CONF")
 # In the folder for temporary files: pytest's, caches of torch's compiler, what torchrun never removes, and
 # what CUDA makes in a process under gdb (also a folder that is named by a number).
-_MAY_STAY = ("pytest-of-", "torchinductor_", "torchelastic_", "cuda-dbg")
+# A browser that serves many tests has files for moments.
+_MAY_STAY = ("pytest-of-", "torchinductor_", "torchelastic_", "cuda-dbg", ".org.chromium.")
 
 session_folder = tempfile.gettempdir()  # for temporary files; conftest.py makes one
 

@@ -13,6 +13,7 @@
 #include "../trace/recording.h"
 #include "api_function.h"
 #include "cupti.h"
+#include "query_calls.h"
 #include "skipped_calls.h"
 
 namespace tracer::cuda {
@@ -361,7 +362,7 @@ CUptiResult enable(const std::vector<uint32_t>& hooked) {
 
 void see_hooked_call(const CUpti_CallbackData* call, uint32_t id, const void* frame) noexcept { see_call_of_runtime(call, id, frame); }
 
-std::string subscribe(DriverCalls driver, const std::vector<uint32_t>& hooked, std::string& holder) {
+std::string subscribe(DriverCalls driver, bool queries_of_torch, std::string& holder) {
   const Cupti& api = cupti();
   make_functions();
   driver_calls = driver;
@@ -387,7 +388,8 @@ std::string subscribe(DriverCalls driver, const std::vector<uint32_t>& hooked, s
     subscriber = nullptr;
     return api.text(result);
   }
-  result = enable(hooked);
+  // A hook needs what was made above, and is there before CUPTI tells of any call.
+  result = enable(queries_of_torch ? hook_queries() : std::vector<uint32_t>{});
   if (result != CUPTI_SUCCESS) {
     unsubscribe();
     return api.text(result);
@@ -397,9 +399,12 @@ std::string subscribe(DriverCalls driver, const std::vector<uint32_t>& hooked, s
 
 void unsubscribe() {
   if (subscriber) cupti().cuptiUnsubscribe(subscriber);
-  subscriber = nullptr;
+  forget_subscription();
 }
 
-void forget_subscription() { subscriber = nullptr; }
+void forget_subscription() {
+  subscriber = nullptr;
+  unhook_queries();
+}
 
 }  // namespace tracer::cuda

@@ -99,4 +99,10 @@ void unhook_queries() {
   }
 }
 
+bool queries_are_hooked() {
+  for (const Hooked& function : functions())
+    if (!function.slots.empty()) return true;
+  return false;
+}
+
 }  // namespace tracer::cuda

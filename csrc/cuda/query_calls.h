@@ -10,5 +10,6 @@ namespace tracer::cuda {
 // Takes the slots; the callback ids of the functions that are taken, none where libtorch_cuda has no slots of them.
 std::vector<uint32_t> hook_queries();
 void unhook_queries();
+bool queries_are_hooked();
 
 }  // namespace tracer::cuda

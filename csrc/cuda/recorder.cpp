@@ -41,7 +41,7 @@ std::string& why = *new std::string;
 std::string& profiler = *new std::string;
 uint32_t version = 0;  // of CUPTI, once it was called
 bool attached = false;
-bool queries_hooked = false;
+bool queries_hooked = false;  // in this recording, also after its end
 bool injecting = false;
 
 // With `lock`.
@@ -93,12 +93,8 @@ void attach() {
   cupti().cuptiGetVersion(&version);
   std::string holder;
   DriverCalls driver = options.driver == "all" ? DriverCalls::kAll : options.driver == "none" ? DriverCalls::kNone : DriverCalls::kLaunches;
-  std::vector<uint32_t> hooked;
-  if (options.queries == "torch") hooked = hook_queries();
-  queries_hooked = !hooked.empty();
-  std::string error = subscribe(driver, hooked, holder);
+  std::string error = subscribe(driver, options.queries == "torch", holder);
   if (!error.empty()) {
-    unhook_queries();
     if (error.find("MULTIPLE_SUBSCRIBERS") == std::string::npos) return give_up("failed", "CUPTI reports " + error);
     bool named = !holder.empty() && holder.find("not provided") == std::string::npos;
     return give_up("held",
@@ -107,12 +103,12 @@ void attach() {
   error = enable_activities();
   if (!error.empty()) {
     unsubscribe();
-    unhook_queries();
     disable_activities();
     if (error.find("INSUFFICIENT_PRIVILEGES") != std::string::npos)
       error += " (the administrator can allow it: NVreg_RestrictProfilingToAdminUsers=0)";
     return give_up("failed", "CUPTI reports " + error);
   }
+  queries_hooked = queries_are_hooked();
   attached = true;
   state = "recorded";
   start_flushing();
@@ -186,7 +182,6 @@ void after_fork_in_child() {
     state = "not used";
     why.clear();
     forget_subscription();
-    unhook_queries();
   }
   forget_activities();
   stacks_not_taken.store(0);
@@ -245,7 +240,6 @@ void end() {
   std::lock_guard guard(lock);
   disable_activities();
   unsubscribe();
-  unhook_queries();
   attached = false;
 }
 

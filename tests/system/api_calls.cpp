@@ -118,7 +118,7 @@ void queries_by_slots(const char* path) {
   auto* asked = reinterpret_cast<void*>(cudaGetDevice);
   native::slots[0] = asked, native::slots[1] = other;
   CHECK(hook_queries() == std::vector<uint32_t>{17});
-  CHECK(native::slots[0] != asked && native::slots[1] == other);
+  CHECK(native::slots[0] != asked && native::slots[1] == other && queries_are_hooked());
   CHECK(hook_queries() == std::vector<uint32_t>{17});
   int device = 0;
   auto ask = [&] { CHECK(uint32_t(ask_by_slot(&device)) == asked_result && device == 3); };
@@ -144,8 +144,8 @@ void queries_by_slots(const char* path) {
   CHECK(!skipped_calls.has(trace::kNoCorrelation));
   CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 4);
   leave_hop();
-  unhook_queries();
-  CHECK(native::slots[0] == asked && native::slots[1] == other);
+  unsubscribe();
+  CHECK(native::slots[0] == asked && native::slots[1] == other && !queries_are_hooked());
   native::slots[0] = &native::slots[1];  // leads into the library that it lies in: not used yet
   CHECK(hook_queries() == std::vector<uint32_t>{17});
   ask();

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lazily import torch
 
 from tracer.base.boundary import torch_operator
+
+
+def rest_is_slow(names: list[str], at_each_change: list[str]) -> list[Any]:
+    return [name if name in at_each_change else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def found(name: str, among: list[Any]) -> Any:
+    from judged_overrides import first_found
+
+    (one,) = [one for one in among if one.name == name]
+    return first_found(one)
+
 
 NAMES = """
 mm_shared_storage mm_conjugate mm_integers mm_draws mm_sizes mm_promotes mm_memo mm_out_strided
@@ -31,15 +45,11 @@ div_wide pow_of_zero pow_negative
 """One of each kind of trial, found in a second or two; the rest take minutes together"""
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in AT_EACH_CHANGE else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
-)
+@pytest.mark.parametrize("name", rest_is_slow(NAMES, AT_EACH_CHANGE))
 def test_a_wrong_override_is_found(name: str) -> None:
-    from judged_overrides import first_found
-    from wrong_overrides import WRONG
+    import wrong_overrides
 
-    (one,) = [one for one in WRONG if one.name == name]
-    assert first_found(one) is not None
+    assert found(name, wrong_overrides.WRONG) is not None
 
 
 SUBTLE = """
@@ -56,19 +66,11 @@ topk_zero
 """.split()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in SUBTLE_AT_EACH_CHANGE else pytest.param(name, marks=pytest.mark.slow)
-        for name in SUBTLE
-    ],
-)
+@pytest.mark.parametrize("name", rest_is_slow(SUBTLE, SUBTLE_AT_EACH_CHANGE))
 def test_a_subtly_wrong_override_is_found(name: str) -> None:
-    from judged_overrides import first_found
-    from subtly_wrong_overrides import WRONG
+    import subtly_wrong_overrides
 
-    (one,) = [one for one in WRONG if one.name == name]
-    assert first_found(one) is not None
+    assert found(name, subtly_wrong_overrides.WRONG) is not None
 
 
 PAIRED = """
@@ -81,19 +83,11 @@ PAIRED_AT_EACH_CHANGE = (
 )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in PAIRED_AT_EACH_CHANGE else pytest.param(name, marks=pytest.mark.slow)
-        for name in PAIRED
-    ],
-)
+@pytest.mark.parametrize("name", rest_is_slow(PAIRED, PAIRED_AT_EACH_CHANGE))
 def test_an_override_that_is_wrong_where_two_things_meet_is_found(name: str) -> None:
-    from judged_overrides import first_found
-    from paired_wrong_overrides import WRONG
+    import paired_wrong_overrides
 
-    (one,) = [one for one in WRONG if one.name == name]
-    assert first_found(one) is not None
+    assert found(name, paired_wrong_overrides.WRONG) is not None
 
 
 def test_all_of_them_are_asked_for() -> None:

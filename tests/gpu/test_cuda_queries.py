@@ -1,4 +1,4 @@
-"""With --queries torch the questions of PyTorch's libraries are as CUPTI tells them: number, order, stack."""
+"""With --queries torch the questions of PyTorch's libraries are as CUPTI tells: number, order, caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = ("cudaGetDevice", "cudaGetLastError", "cudaPeekAtLastError")
 SETTLES = 0.2
 """Seconds: backward's thread asks for its device when backward has returned"""
 TORCH = ("libtorch", "libc10")
-Call = tuple[str, str | None, str, int | None, tuple[tuple[str, int, str | None], ...]]
+Call = tuple[str, str | None, str, int | None, tuple[str, int, str | None] | None]
 
 
 def net_step() -> Callable[[], None]:
@@ -76,8 +76,9 @@ def calls(trace: tracer.Trace, *, of_torch: bool) -> dict[int, list[Call]]:
         if of_torch and query and not frames[stack][0][0].startswith(TORCH):
             continue
         said = arguments.split(", ")[-1] if query and arguments else None  # without addresses
-        shown = frames[stack] if query else ()
-        found.setdefault(thread, []).append((f"{domain} {name}", said, ops.get(hop, ""), result, shown))
+        # The frames outside the caller's may be those of an earlier call (docs/cuda.md, Stacks).
+        caller = frames[stack][0] if query else None
+        found.setdefault(thread, []).append((f"{domain} {name}", said, ops.get(hop, ""), result, caller))
     return found
 
 

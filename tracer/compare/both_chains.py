@@ -27,7 +27,7 @@ _LEAST_NAME = 14
 _TIME = 9
 
 FIRST = "=> "
-_SCOPES = re.compile(r"(?:[\w~]+::)+(?=\w+::)")
+_SCOPES = re.compile(r"(?<![\w~])(?:[\w~]+::)+(?=\w+::)")
 
 
 @dataclass(frozen=True)

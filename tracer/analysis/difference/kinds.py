@@ -30,7 +30,7 @@ ORDER = "order"
 _LONGEST_CHAIN = 400  # lines
 T = TypeVar("T")
 ALIGNMENT = re.compile(r"align\d+")
-_SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
+_SIZES = re.compile(r"(?<!\w)\w+=[\d.]+(?:, |$)")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import bases  # noqa: F401 (so that helpers of tests/unit are found)
+from rank_traces import write_rank
 from typer.main import get_command
 
 from tracer.cli.app import app
@@ -22,6 +24,14 @@ OUTPUT = "o"
 """The begin of the names of outputs"""
 COPY = f"{OUTPUT}.again.trace"
 """A second trace, since a comparison refuses the same file twice"""
+JOB = f"{OUTPUT}.job"
+"""A folder with the trace and a good one of another rank"""
+OF_A_JOB: dict[str, tuple[list[str], ...]] = {
+    "fleet": (["-o", f"{OUTPUT}.fleet"],),
+    "report": ([], *(["-o", f"{OUTPUT}.{suffix}", "--force"] for suffix in ("html", "md"))),
+    **{name: (["--rank", "0"], ["--rank", "1"]) for name in ("steps", "top", "tree")},
+}
+"""The commands that read such a folder, and with which options"""
 NOT_READING = {
     "record": "runs a script",
     "attach": "records a process",
@@ -48,7 +58,7 @@ NOT_TRIED = {
     "--to": "each format has calls of its own",
     "--before": "another spelling of the arguments",
     "--after": "another spelling of the arguments",
-    "--rank": "chooses a trace of a job; what is read is a file",
+    "--rank": "goes with a job",
 }
 NEEDS_TORCH = ("explain", "replay")
 PATTERNS = ("*", "aten::mm", "'; import os #")
@@ -125,7 +135,7 @@ def every_call(commands: Commands | None = None) -> list[list[str]]:
         begins = [[*given, *more] for more in BEGINS.get(name, ([],))]
         if TRACE not in begins[0]:
             unknown.append(f"{name} (no argument is a trace)")
-        calls += begins
+        calls += [*begins, *([name, JOB, *more] for more in OF_A_JOB.get(name, ()))]
         for option in command.params:
             if option.param_type_name == "option" and not NOT_TRIED.keys() & set(option.opts):
                 found = _values(name, option, [each for part in command.params for each in part.opts])
@@ -139,9 +149,13 @@ def every_call(commands: Commands | None = None) -> list[list[str]]:
 
 
 def typed(call: Sequence[str], trace: Path) -> list[str]:
-    """The call with the names of files; makes the copy, in the current folder."""
+    """The call with the names of files; makes the copy or the job, in the current folder."""
     if COPY in call:
         shutil.copyfile(trace, COPY)
+    if JOB in call:
+        # The host and the clock of the traces of every_kind.
+        write_rank(Path(JOB, "r.rank1.trace"), 1, host="node", boot="b5d5")
+        shutil.copyfile(trace, Path(JOB, "r.rank0.trace"))
     return [str(trace) if word == TRACE else word for word in call]
 
 

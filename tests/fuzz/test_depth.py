@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from calls import NEEDS_TORCH, TRACE, every_call, typed
+from calls import JOB, NEEDS_TORCH, TRACE, every_call, typed
 from checks import own_folder
 from towers import towers
 from typer.testing import CliRunner
@@ -34,7 +34,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def commands() -> Iterator[list[str]]:
     """Each command that reads traces as it is, and with each kind of output."""
     for call in every_call():
-        begin = call[: call.index(TRACE) + 1]
+        begin = call[: call.index(JOB if JOB in call else TRACE) + 1]
         plain = call == begin and call[0] != "lock"
         queried = (call[0], call[-1]) == ("sql", "select * from hops")
         if call[0] not in (*NEEDS_TORCH, "fleet") and (

@@ -11,10 +11,11 @@ from pathlib import Path
 import hostile_strings
 import pytest
 import typer
-from calls import NOT_READING, TRACE, every_call, typed
+from calls import JOB, NOT_READING, TRACE, every_call, typed
 from checks import VERBS, deed, faults_of, output_fault, own_folder, script_fault, watched
 from every_text import FIELDS, WITHOUT, places
 from hostile_strings import SCRIPTED, VALUES
+from rank_traces import write_rank
 from towers import towers
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -111,11 +112,12 @@ def one_value_of_each_option() -> Iterable[list[str]]:
 
 def test_no_call_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     """Else what reads the trace would not be tried. `--hop 9` and the like are of traces with such hops."""
-    trace = towers(3, modules=1).write(tmp_path / "t.trace")
+    alone = towers(3, modules=1).write(tmp_path / "t.trace")
+    of_rank = write_rank(tmp_path / "0.trace", 0, host="node", boot="b5d5")
     refused = []
     with own_folder():
         for call in one_value_of_each_option():
-            done = CliRunner().invoke(app, typed(call, trace))
+            done = CliRunner().invoke(app, typed(call, of_rank if JOB in call else alone))
             if done.exit_code not in (0, 1):
                 refused.append(call)
     depend = ("--hop", "--fail-over")

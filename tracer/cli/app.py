@@ -102,7 +102,14 @@ def main() -> None:
     command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
     if command != "record":  # its script has them as they are
         open_closed_streams()
+    _make_only(next((word for word in sys.argv[1:] if word != "--no-pager"), ""))
     app(prog_name="tracer")
+
+
+def _make_only(name: str) -> None:
+    """That command alone, if it is one: making the options of all takes longer than reading a small trace."""
+    found = [one for one in app.registered_commands if one.callback and one.callback.__name__ == name]
+    app.registered_commands = found or app.registered_commands
 
 
 if __name__ == "__main__":

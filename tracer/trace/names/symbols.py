@@ -5,14 +5,15 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterable
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import numpy as np
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
 
 from tracer.base.boundary import open_regular
 from tracer.trace.bytes.damage import DamagedError, whole
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 _T = TypeVar("_T")
 
@@ -39,7 +40,7 @@ class Symbols:
             _elf_part(path, self._read, stream)
 
     def _read(self, stream: BinaryIO) -> None:
-        elf = ELFFile(stream)
+        elf = _elf_file(stream)
         table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
         if elf.elfclass != 64 or not elf.little_endian or table is None:
             raise ValueError("it has no readable symbol table")
@@ -100,7 +101,13 @@ def build_id(path: str | os.PathLike[str]) -> str:
     Raises OSError, or ValueError if it is no ELF file.
     """
     with os.fdopen(open_regular(path), "rb") as stream:
-        return _elf_part(path, lambda: _build_id(ELFFile(stream)))
+        return _elf_part(path, lambda: _build_id(_elf_file(stream)))
+
+
+def _elf_file(stream: BinaryIO) -> ELFFile:
+    from elftools.elf.elffile import ELFFile  # it takes a while to load, and most traces need none
+
+    return ELFFile(stream)
 
 
 def _elf_part(path: str | os.PathLike[str], read: Callable[..., _T], *arguments: object) -> _T:
@@ -112,7 +119,7 @@ def _elf_part(path: str | os.PathLike[str], read: Callable[..., _T], *arguments:
 
 def _build_id(elf: ELFFile) -> str:
     for section in elf.iter_sections():
-        if isinstance(section, NoteSection):
+        if section["sh_type"] == "SHT_NOTE":
             for note in section.iter_notes():
                 if note["n_type"] == "NT_GNU_BUILD_ID":
                     return str(note["n_desc"])

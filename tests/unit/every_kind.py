@@ -6,7 +6,7 @@ import struct
 import sys
 from typing import Any
 
-from synthetic import ENUMS, Lane, TraceWriter, tensor, text
+from synthetic import CERTIFICATE, ENUMS, Lane, TraceWriter, tensor, text
 
 RANGES = (
     *("forward of mine", "\x1fcall:1", "\x1fkernel:triton_poi_0#1", "\x1fphase:backend_compile:0/0"),
@@ -51,12 +51,13 @@ DOCUMENTS: dict[str, Any] = {
     "loaders": [{"num_workers": 2, "batch_size": None, "pin_memory": True}],
     "launch:1": {"file": "/tmp/cab.py", "defined_at": "/home/kernel.py:2", "configs": 1, "num_warps": 4},
 }
+BREAKS = [{"reason": "x", "source": "/home/model.py:9", "not_compiled": "Net.forward", "times": 1}]
 
 
 def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
     """One of each kind of event and definition."""
     writer = TraceWriter(hop_chunk_bytes, header={} if closed else {"state": 0, "attached": 2})
-    writer.process()
+    writer.process(certificate={**CERTIFICATE, "compiled": {"breaks": BREAKS, "missing": [], "errors": []}})
     writer.process(1, how=1, parent_pid=100, certificate=None)
     options = {"shapes": True, "source": True, "ops": ["aten::*"], "steps": [0, None], "max_size": None}
     facts = {"torch": "2.13.0", "argv": ["train.py"], "command": ["train.py"], "cwd": "/home", "cores": 4}

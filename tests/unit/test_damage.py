@@ -56,7 +56,7 @@ def test_a_library_that_cannot_be_read_is_one_error(
 ) -> None:
     library = tmp_path / "lib.so"
     write_library(library, [], build_id="01")
-    monkeypatch.setattr(symbols, "ELFFile", raising(error))
+    monkeypatch.setattr(symbols, "_elf_file", raising(error))
     for read in (symbols.Symbols, symbols.build_id):
         with pytest.raises(ValueError, match="not an ELF library"):
             read(library)

@@ -111,3 +111,9 @@ def test_short_names(name: str, short: str) -> None:
 )
 def test_names_in_tables(short: str, shown: str) -> None:
     assert table_name(short) == shown
+
+
+@pytest.mark.parametrize("name", ["_Z" + "9" * 5000, "ReduceOp<" * 900, "a<{lambda" * 900])
+def test_a_name_of_no_function_stays(name: str) -> None:
+    """The lengths in a mangled one may have any number of digits, and templates any depth."""
+    assert short_device_kernel(name) == name

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from tracer.base.numerals import number_of
 from tracer.trace.names.demangle import demangle
-from tracer.trace.names.kernels import ANONYMOUS, arguments, closing
+from tracer.trace.names.kernels import ANONYMOUS, arguments, closing, is_deep
 
 _LAMBDA = re.compile(r"\{lambda|\{unnamed|'lambda")
 _LITERAL = re.compile(r"(?:\([\w: ]+\))?(-?\d+|true|false)(?:u?l?l?|ul)?")
@@ -60,7 +61,9 @@ def short_device_kernel(name: str) -> str:
     text = demangle(name).replace(f"{ANONYMOUS}::", "").replace("<unnamed>::", "")
     text = _ABI_TAG.sub("", text).strip()
     if text.startswith("_Z"):
-        return _short_mangled(text)
+        return _short_mangled(text) or name
+    if is_deep(text):
+        return name
     return _short(_without_return_type(_until_parameters(text)), outermost=True) or name
 
 
@@ -129,7 +132,7 @@ def _pieces(symbol: str) -> tuple[list[str], dict[str, list[str]]]:
         assert piece is not None
         position = piece.end()
         if piece["length"]:
-            length = int(piece["length"])
+            length = number_of(piece["length"]) or len(symbol)
             words.append(symbol[position : position + length])
             position += length
             filling = ""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tracer.base.boundary import inside, open_regular
+from tracer.base.numerals import number_of
 
 _LONGEST_FILE = 16 << 20
 _WITHHELD = (
@@ -56,13 +57,14 @@ class SourceFiles:
         self._lines: dict[str, list[str]] = {}
 
     def get(self, source: str) -> str:
-        file, _, number = source.rpartition(":")
-        if not file.endswith(".py") or not number.isdecimal():
+        file, _, text = source.rpartition(":")
+        number = number_of(text)
+        if not file.endswith(".py") or number is None:
             return ""
         if file not in self._lines:
             self._lines[file] = self._read(file)
         lines = self._lines[file]
-        return lines[int(number) - 1].strip() if 0 < int(number) <= len(lines) else ""
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def _read(self, file: str) -> list[str]:
         try:

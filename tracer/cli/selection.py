@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
 from tracer.analysis.patterns import fits_op
+from tracer.base.numerals import number_of
 from tracer.base.visible import LONGEST, visible
 from tracer.cli.common import USAGE, fail
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _FEW = 5
 _NEAR = 3
-_LINES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_LINES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _MORE = {option: f": tracer top --by {option}" for option in ("op", "key", "source", "module")}
 
@@ -105,10 +106,10 @@ class Selection:
 
 def fits_source(source: str, wanted: str) -> bool:
     """`train.py`, `src/train.py`, `train.py:41`, `train.py:40-45`, `train.py:7,41` fit `/src/train.py:41`."""
-    file, _, number = source.rpartition(":")
+    file, _, text = source.rpartition(":")
     name, colon, lines = wanted.rpartition(":")
-    if colon and _LINES.fullmatch(lines) and number.isdecimal():
-        return _is_file(file, name) and any(_holds(part, int(number)) for part in lines.split(","))
+    if colon and _LINES.fullmatch(lines) and (number := number_of(text)) is not None:
+        return _is_file(file, name) and any(_holds(part, number) for part in lines.split(","))
     return _is_file(source, wanted) or _is_file(file, wanted)
 
 
@@ -192,7 +193,8 @@ def _numbers(threads: pl.DataFrame, thread: str) -> list[int]:
     import polars as pl
 
     numbers: list[int] = threads.filter(pl.col("name").cast(pl.String) == thread)["thread"].to_list()
-    return [*numbers, int(thread)] if thread.isdecimal() else numbers
+    number = number_of(thread)
+    return numbers if number is None else [*numbers, number]
 
 
 def _values(hops: pl.DataFrame, column: str) -> list[str]:
@@ -223,7 +225,8 @@ def _no_source(wanted: str, lines: list[str]) -> NoReturn:
     """No op has this line: names the nearest lines of its file, or the files that there are."""
     name, _, number = wanted.partition(":")
     places = [line.rpartition(":") for line in lines]
-    there = {int(at) for file, _, at in places if at.isdecimal() and _is_file(file, name)}
+    numbers = (number_of(at) for file, _, at in places if _is_file(file, name))
+    there = {number for number in numbers if number is not None}
     if first := re.match(r"\d+", number):
         near = sorted(there, key=lambda at: abs(at - int(first[0])))[:_NEAR]
         if near:

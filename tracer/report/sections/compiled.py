@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.compiled_survey import compile_times, kernel_times, phase_times, region_times
+from tracer.base.numerals import number_of
 from tracer.report.cells import code, prose, table
 from tracer.report.page import Page, details, paragraphs
 from tracer.report.reading import Reading, Rows
@@ -31,7 +32,8 @@ A function that is not compiled runs eagerly as a whole, or its call raises an e
 backend that fails). After the recompile limit, only new inputs run eagerly. If the column is empty, only a
 graph ended there. A line may have two rows: Dynamo may compile a function alone that it could not compile as
 part of its caller."""
-_REST = re.compile(r"(.*?)(?:torch_dynamo_resume_in_)+(.+)_at_(\d+)")
+_REST = "torch_dynamo_resume_in_"
+_AGAIN = re.compile(rf"^(?:{_REST})+")
 """Dynamo's name for the rest of a function after a graph break: the function, and the line of the break"""
 
 
@@ -170,9 +172,11 @@ def _compiler(data: Compiled, page: Page) -> str:
 
 
 def _function(name: str | None) -> str:
-    rest = _REST.fullmatch(name or "")
-    if rest:
-        return f"{code(rest[1] + rest[2])} after line {rest[3]}"
+    before, _, rest = (name or "").partition(_REST)
+    function, _, line = rest.rpartition("_at_")
+    function = _AGAIN.sub("", function)
+    if function and number_of(line) is not None:
+        return f"{code(before + function)} after line {line}"
     return code(name) if name else ""
 
 

@@ -21,7 +21,6 @@ _POINTER = "c10::CompileTimeFunctionPointer<"
 _LITERAL = re.compile(r"-?\d+[a-z]*|true|false|\([\w:]+\)-?\d+")
 _CLONE = re.compile(r"( \[clone [^\]]*\])+$")
 _DEEPEST = 64
-"""No function's name has more; a deeper one takes long, and all of the stack"""
 WRAPPER = "wrapper_"
 """Begins the name of a backend's kernel function: wrapper_CPU_mm. Old versions of torch give no key."""
 _QUALIFIERS = (" const", " volatile", " &", " &&", "&&", "&")
@@ -35,7 +34,7 @@ def short_kernel_name(name: str) -> str:
     template arguments functions and literals stay, since they tell instances apart.
     """
     name = _CLONE.sub("", name)
-    if _depth(name) > _DEEPEST:
+    if is_deep(name):
         return name
     if name.startswith(_STABLE):
         return _function(arguments(name, len(_STABLE) - 1)[-1])
@@ -134,6 +133,11 @@ def _qualified(text: str) -> str:
     text = text.replace("\0::", "").replace("\0", "").replace("\1", " ").replace(",", ", ")
     text = text.replace(",  ", ", ")
     return text.removeprefix("at::") if text.startswith(f"at::{WRAPPER}") else text
+
+
+def is_deep(text: str) -> bool:
+    """Whether templates nest deeper than in any function's name; that takes long, and all of the stack."""
+    return _depth(text) > _DEEPEST
 
 
 def _depth(text: str) -> int:

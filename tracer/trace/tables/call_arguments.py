@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.base.numerals import number_of
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.bytes.format import MAX_CALL_WORDS
 from tracer.trace.tables.calls import CallColumns, Functions, Words
@@ -59,11 +60,14 @@ def parse_layout(layout: str) -> list[Field]:
     fields: dict[tuple[bool, int], Field] = {}
     for line in layout.splitlines():
         parts = line.split("\t")
-        if len(parts) == 5 and parts[0] in ("enter", "exit") and all(map(str.isdecimal, parts[3:])):
-            name, c_type = (part[:_LONGEST_NAME] for part in parts[1:3])
-            field = Field(parts[0] == "exit", name, c_type, int(parts[3]), int(parts[4]))
-            if 0 < field.size <= _BYTES and field.offset <= _BYTES:
-                fields.setdefault((field.at_exit, field.offset), field)
+        if len(parts) != 5 or parts[0] not in ("enter", "exit"):
+            continue
+        name, c_type = (part[:_LONGEST_NAME] for part in parts[1:3])
+        offset, size = (number_of(part, _BYTES) for part in parts[3:])
+        if offset is not None and size:
+            fields.setdefault(
+                (parts[0] == "exit", offset), Field(parts[0] == "exit", name, c_type, offset, size)
+            )
     return list(fields.values())
 
 

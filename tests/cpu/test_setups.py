@@ -89,6 +89,12 @@ class Drawing(DataLoader):
     def prefetch_factor(self, value):
         pass
 
+class Own(torch.optim.SGD):
+    @property
+    def __dict__(self):
+        print("asked for __dict__")
+        return {}
+
 class Telling(type):
     def __getattribute__(cls, name):
         if name in ("__qualname__", "__module__"):
@@ -127,6 +133,7 @@ before = Counting.hashed
 for _ in range(2):
     counting.step()
 print(Counting.hashed - before)
+Own([weight], lr=0.1).step()
 of_groups = torch.optim.SGD([weight], lr=0.1)
 of_groups.param_groups = [Group(of_groups.param_groups[0])]
 of_groups.step()
@@ -142,3 +149,46 @@ def test_nothing_of_the_program_is_asked(launcher: Launcher) -> None:
     """A property may draw a random number; __eq__ and __hash__ may print and count."""
     launcher.write(STRANGE)
     launcher.same("script.py")
+
+
+ALARMS = """\
+import itertools, signal, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Timeout(Exception):
+    pass
+
+raised = caught = 0
+def handler(*_):
+    global raised
+    raised += 1
+    raise Timeout
+
+signal.signal(signal.SIGALRM, handler)
+weight = torch.nn.Parameter(torch.ones(2))
+weight.grad = torch.ones(2)
+rows = TensorDataset(torch.arange(4.0))
+torch.optim.SGD([weight], lr=0.1).step()
+end = time.monotonic() + 4
+for number in itertools.count(1):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003 + number % 97 * 5e-6)
+        for _ in range(20):
+            torch.optim.SGD([weight], lr=0.1, weight_decay=number * 1e-9).step()
+            iter(DataLoader(rows, batch_size=1 + number % 30))
+        wait = time.monotonic() + 0.05
+        while time.monotonic() < wait:
+            pass
+    except Timeout:
+        caught += 1
+    if time.monotonic() > end:
+        break
+signal.setitimer(signal.ITIMER_REAL, 0)
+print("lost", raised - caught)
+"""
+
+
+def test_a_timeout_of_the_program_is_never_lost(launcher: Launcher) -> None:
+    """A signal is handled between any two lines of Python, also those of tracer."""
+    launcher.write(ALARMS)
+    assert launcher.same("script.py").out == "lost 0\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracer.base import torch_abi
+from tracer.base.interrupts import is_of_the_program
 from tracer.recording import ranks
 
 _MOST = 256
@@ -58,8 +59,9 @@ class ProcessGroups:
                 groups[str(group.group_name)] = {"ranks": members, "description": description}
             if len(groups).bit_count() == 1:  # the others at the end: each time all of them are written
                 self.end()
-        except Exception:  # another signature, a full disk: the rank stays unknown, and the script goes on
-            return
+        except Exception as error:  # another signature, a full disk: the rank stays unknown
+            if is_of_the_program(error):
+                raise
 
     def end(self) -> None:
         """Write the place, and all groups that are known."""

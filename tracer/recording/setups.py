@@ -6,9 +6,12 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
+from types import GetSetDescriptorType
 from typing import Any
 
 from tracer.base import torch_abi
+from tracer.base.interrupts import is_of_the_program
 
 _MOST = 32
 """Optimizers, groups of one, or loaders that are described"""
@@ -65,11 +68,13 @@ class Optimizers(_Setups):
         if known is not None and known() is optimizer:
             return
         try:
-            self._seen[number] = weakref.ref(optimizer, lambda _: self._seen.pop(number, None))
+            # No code of Python's, in which a signal may be handled: what is raised there is lost.
+            self._seen[number] = weakref.ref(optimizer, partial(self._seen.pop, number))
             if described := _optimizer(optimizer):
                 self._add(described)
-        except Exception:  # a full disk; a class without weak references
-            return
+        except Exception as error:  # a full disk; a class without weak references
+            if is_of_the_program(error):
+                raise
 
 
 def _optimizer(optimizer: Any) -> dict[str, Any] | None:
@@ -91,9 +96,13 @@ def _optimizer(optimizer: Any) -> dict[str, Any] | None:
 
 
 def _attributes(thing: object) -> dict[str, Any]:
-    """Its own, without properties and __getattribute__ of its class."""
-    own = object.__getattribute__(thing, "__dict__")
-    return own if type(own) is dict else {}
+    """Its own, without properties and __getattribute__ of its class: one may be called __dict__."""
+    for kind in type.__dict__["__mro__"].__get__(type(thing)):
+        getter = type.__dict__["__dict__"].__get__(kind).get("__dict__")
+        if type(getter) is GetSetDescriptorType:
+            own = getter.__get__(thing)
+            return own if type(own) is dict else {}
+    return {}
 
 
 def _name_of(kind: type) -> str:
@@ -131,8 +140,9 @@ class Loaders(_Setups):
             if loader is not None:
                 own = _attributes(loader)
                 self._add({name: _setting(own.get(name)) for name in SETTINGS})
-        except Exception:  # a full disk; no attributes
-            return
+        except Exception as error:  # a full disk; no attributes
+            if is_of_the_program(error):
+                raise
 
 
 def _setting(value: Any) -> Any:

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from tracer.base import torch_abi
+from tracer.base.interrupts import is_of_the_program
 from tracer.recording.compiled.breaks import Breaks
 from tracer.recording.compiled.launches import Launches
 from tracer.recording.compiled.phases import Phases
@@ -75,6 +76,8 @@ class Following:
         try:
             self._wrapped.imported(name)
         except Exception as error:
+            if is_of_the_program(error):
+                raise
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
@@ -85,6 +88,8 @@ class Following:
         try:
             tell(*arguments)
         except Exception as error:
+            if is_of_the_program(error):
+                raise
             self._failed(error)
 
     def _post_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:

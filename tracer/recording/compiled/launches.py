@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from tracer.base.interrupts import is_of_the_program
 from tracer.recording.compiled.definition import place_of
 
 Function = Callable[..., Any]
@@ -75,6 +76,8 @@ class Launches:
             entered: int = self._native.enter_range(f"{kind}:{known[1]}")
             return entered
         except Exception as error:
+            if is_of_the_program(error):
+                raise
             self._failed(error)
             return 0
 
@@ -87,6 +90,8 @@ class Launches:
             number = self._known[id(launcher)][1].rpartition("#")[2]
             self._write(f"launch:{number}", facts(launcher))
         except Exception as error:
+            if is_of_the_program(error):
+                raise
             self._failed(error)
 
 

@@ -7,6 +7,8 @@ import re
 import sys
 from typing import Any
 
+from tracer.base.interrupts import is_of_the_program
+
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 Node = dict[str, Any]
@@ -51,7 +53,9 @@ def bytes_of_kernel(scheduled: Any) -> int | None:
             if dependency.name not in gone
         }
         return sum(dependency.numbytes_hint() for dependency in accesses.values()) or None
-    except Exception:  # this torch's scheduler says it otherwise
+    except Exception as error:  # this torch's scheduler says it otherwise
+        if is_of_the_program(error):
+            raise
         return None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
+from tracer.base.interrupts import is_of_the_program
 from tracer.base.numerals import number_of
 from tracer.recording.compiled import earlier, kept_kernels, kernels_of_module, module_text
 from tracer.recording.compiled.breaks import in_one_line
@@ -159,6 +160,8 @@ class Regions:
                 self._hide()
             return region.number
         except Exception as error:
+            if is_of_the_program(error):
+                raise
             self._failed(error)
             self._hide()
             return 0

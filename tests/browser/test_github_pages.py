@@ -10,7 +10,7 @@ import gpu_trace
 import pytest
 import test_report
 import viewers
-from made_pages import RESNET
+from made_pages import RESNET, SPLIT
 from many_rows import many_ops
 from markdown_it import MarkdownIt
 
@@ -27,24 +27,6 @@ PAGE = """<!doctype html><meta charset="utf-8">
 <article class="markdown-body">{body}</article>"""
 WIDE = """() => [...document.querySelectorAll("table")].map(table => [table.scrollWidth,
   [...table.rows[0].cells].map(cell => cell.textContent).join(" | ")])"""
-SPLIT = """() => {
-  const split = [];
-  for (const cell of document.querySelectorAll("td")) {
-    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
-    while (texts.nextNode()) {
-      const node = texts.currentNode;
-      if (node.parentElement.closest("code")) continue;
-      for (const found of node.data.matchAll(/\\d\\s(?:[num]?s|%|x|[KMGT]i?B)(?![\\w/])/g)) {
-        const range = new Range();
-        range.setStart(node, found.index);
-        range.setEnd(node, found.index + found[0].length);
-        if (new Set([...range.getClientRects()].map(each => each.top)).size > 1) split.push(cell.textContent);
-      }
-    }
-  }
-  return split;
-}"""
-"""The cells in which a number is on another line than its unit"""
 DRAWN = """async () => {
   mermaid.initialize({ startOnLoad: false });
   await mermaid.run({ querySelector: ".language-mermaid" });
@@ -85,15 +67,15 @@ def too_wide(page, markdown: str) -> list[list[Any]]:
 def test_no_table_of_a_committed_report_is_wider_than_the_page(page, path: Path) -> None:
     """Nor is a number on another line than its unit."""
     assert too_wide(page, path.read_text()) == []
-    assert page.evaluate(SPLIT) == []
+    assert page.evaluate(SPLIT, "td") == []
 
 
 def test_a_unit_on_another_line_is_seen(page) -> None:
     row = "|".join(["12.5 ms"] + ["`" + "x" * 55 + "`"] * 2)
     shown(page, f"|a|b|c|\n|-|-|-|\n|{row}|\n")
-    assert page.evaluate(SPLIT) == ["12.5 ms"]
+    assert page.evaluate(SPLIT, "td") == ["12.5 ms"]
     shown(page, for_github(f"|a|b|c|\n|-|-|-|\n|{row}|\n"))
-    assert page.evaluate(SPLIT) == []
+    assert page.evaluate(SPLIT, "td") == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +83,7 @@ def test_a_unit_on_another_line_is_seen(page) -> None:
 )
 def test_no_table_of_a_new_report_is(page, trace: Callable[[], Any]) -> None:
     assert too_wide(page, for_github(render(Reading(trace(), "new.trace")))) == []
-    assert page.evaluate(SPLIT) == []
+    assert page.evaluate(SPLIT, "td") == []
 
 
 def test_a_wide_table_is_seen(page) -> None:

@@ -12,6 +12,7 @@ from itertools import chain
 
 from tracer.report.fitted import blocks
 from tracer.report.fitted_table import is_rule, split_row
+from tracer.report.text import NO_BREAK, unbroken
 
 WIDTH = 980
 _LIMITS = (44, 36, 30, 26, 22, 18, 15, 12, 10, 8)
@@ -20,8 +21,6 @@ _AROUND, _SPAN, _CODE, _TEXT, _DIGIT = 27.0, 11.0, 8.2, 10.4, 8.9
 """Pixels around a cell and a code span, and of a letter in code, in text and in a number with its unit"""
 _SPANS = re.compile(r"(?<![`\\])`([^`]+)`(?!`)")
 _ENDS_A_WORD = re.compile(r"(?<=[/_.,:(<-])(?=[^/_.,:(<-])|(?<=[^<])(?=<)")
-_FIGURE = re.compile(r"(?<=\d) (?=(?:[num]?s|min|h|%|x|[KMGTP]?i?B|[KMGTP]?FLOPS?)(?:/s)?(?![\w/]))")
-_NO_BREAK = "\u00a0"
 _LETTERS = re.compile(r"\\\||.", re.DOTALL)
 
 
@@ -31,7 +30,7 @@ def for_github(markdown: str) -> str:
 
 def joined(markdown: str) -> str:
     """What `for_github` was given."""
-    return markdown.replace("`<wbr>`", "").replace(_NO_BREAK, " ")
+    return markdown.replace("`<wbr>`", "").replace(NO_BREAK, " ")
 
 
 def _narrowed(lines: list[str]) -> list[str]:
@@ -49,7 +48,7 @@ def _narrowed(lines: list[str]) -> list[str]:
 def _unbroken(cell: str) -> str:
     """No line ends between a number and its unit; code stays as it is."""
     parts = re.split(r"(`+[^`]+`+)", cell)
-    return "".join(part if place % 2 else _FIGURE.sub(_NO_BREAK, part) for place, part in enumerate(parts))
+    return "".join(part if place % 2 else unbroken(part) for place, part in enumerate(parts))
 
 
 def _cell(cell: str, limit: int) -> str:
@@ -85,5 +84,5 @@ def _least(cell: str) -> float:
     code = [word for span in _SPANS.findall(cell) for word in span.split()]
     text = re.split(r"[ \n]|<br>|<wbr>", _SPANS.sub(" ", cell))
     widths = [_SPAN + _CODE * len(word) for word in code]
-    widths += [(_DIGIT if _NO_BREAK in word else _TEXT) * len(word) for word in text]
+    widths += [(_DIGIT if NO_BREAK in word else _TEXT) * len(word) for word in text]
     return max(widths, default=0.0)

@@ -256,8 +256,10 @@ def test_on_a_large_screen_pictures_are_wide_and_text_is_not(opened, resnet: Pat
 
 
 @pytest.mark.parametrize("width", [360, 400, 1280])
-def test_a_number_is_on_the_line_of_its_unit(opened, training: Path, width: int) -> None:
+def test_no_link_is_cut_off_and_no_unit_is_on_another_line(opened, training: Path, width: int) -> None:
     page = opened(training, width)
+    last = page.locator("nav a").last.bounding_box()
+    assert last["x"] + last["width"] <= width
     assert page.evaluate(SPLIT, ".part, #step-parts, #about") == []
 
 

@@ -69,13 +69,17 @@ def with_memory(folder: Path) -> Path:
 
 @pytest.fixture
 def opened(chromium) -> Iterator[Callable]:
-    """Opens a page; at the end of the test nothing may have been fetched, said on the console or raised."""
+    """Opens a page; at the end of the test nothing may have been fetched, said on the console or raised.
+
+    `first`: JavaScript that runs before the page's.
+    """
     contexts, said, fetched = [], [], []
 
-    def open_page(path: Path, width: int = 1000, scheme: str = "light"):
+    def open_page(path: Path, width: int = 1000, scheme: str = "light", first: str = ""):
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
+        page.add_init_script(first)
         page.set_default_timeout(10 * SECONDS)
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(str(error)))

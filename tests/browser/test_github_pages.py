@@ -10,7 +10,7 @@ import gpu_trace
 import pytest
 import test_report
 import viewers
-from made_pages import RESNET
+from made_pages import RESNET, SPLIT
 from many_rows import many_ops
 from markdown_it import MarkdownIt
 
@@ -65,7 +65,17 @@ def too_wide(page, markdown: str) -> list[list[Any]]:
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_table_of_a_committed_report_is_wider_than_the_page(page, path: Path) -> None:
+    """Nor is a number on another line than its unit."""
     assert too_wide(page, path.read_text()) == []
+    assert page.evaluate(SPLIT, "td") == []
+
+
+def test_a_unit_on_another_line_is_seen(page) -> None:
+    row = "|".join(["12.5 ms"] + ["`" + "x" * 55 + "`"] * 2)
+    shown(page, f"|a|b|c|\n|-|-|-|\n|{row}|\n")
+    assert page.evaluate(SPLIT, "td") == ["12.5 ms"]
+    shown(page, for_github(f"|a|b|c|\n|-|-|-|\n|{row}|\n"))
+    assert page.evaluate(SPLIT, "td") == []
 
 
 @pytest.mark.parametrize(
@@ -73,6 +83,7 @@ def test_no_table_of_a_committed_report_is_wider_than_the_page(page, path: Path)
 )
 def test_no_table_of_a_new_report_is(page, trace: Callable[[], Any]) -> None:
     assert too_wide(page, for_github(render(Reading(trace(), "new.trace")))) == []
+    assert page.evaluate(SPLIT, "td") == []
 
 
 def test_a_wide_table_is_seen(page) -> None:

@@ -46,15 +46,41 @@ def cpu_seconds(page) -> float:
     return next(metric["value"] for metric in metrics if metric["name"] == "ProcessTime")
 
 
-def test_a_hundred_thousand_distinct_calls_open_quickly(opened, folder: Path) -> None:
-    trace = large(folder / "many.trace", 20_000)
-    path = written(folder / "many.html", Reading(trace, "many.trace"))
+@pytest.fixture(scope="module")
+def many(folder: Path) -> Path:
+    """A page of 100,000 calls."""
+    return written(folder / "many.html", Reading(large(folder / "many.trace", 20_000), "many.trace"))
+
+
+def test_a_hundred_thousand_distinct_calls_open_quickly(opened, many: Path) -> None:
     begin = time.monotonic()
-    page = opened(path)
+    page = opened(many)
     assert time.monotonic() - begin < 15
     page.locator("#measure label", has_text=re.compile("^calls$")).click()
     drawing(page, "icicle")
     assert "All 100,000 calls " in page.locator("#icicle-note").inner_text()
+
+
+def test_bars_too_narrow_to_be_seen_are_made_when_the_page_is_idle(opened, many: Path) -> None:
+    """To make all bars took half of the time until the page could be used."""
+    page = opened(many, first="window.requestIdleCallback = (work) => { window.idle = work; }")
+    frames = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    page.evaluate(frames)
+    picture = "() => document.querySelector('#icicle canvas').toDataURL()"
+    few = page.evaluate(picture)
+    page.evaluate("window.idle()")
+    page.evaluate(frames)
+    assert page.evaluate(picture) != few
+
+
+def test_bars_too_narrow_to_be_seen_are_found(opened, many: Path) -> None:
+    said = []
+    for idle in ("() => 0", "(work) => work()"):
+        page = opened(many, first=f"window.requestIdleCallback = {idle}")
+        page.locator("#search").fill("op7 ")
+        said.append(page.locator("#found").inner_text())
+    assert said[0] == said[1]
+    assert int(said[0].split(" bars: ")[0].replace(",", "")) > 100
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import viewers
-from made_pages import RESNET, drawing, written
+from made_pages import RESNET, SPLIT, drawing, written
 from many_rows import many_ops
 
 from tracer.report.html.document import render_document
@@ -235,6 +235,32 @@ def test_the_body_never_scrolls_sideways(opened, resnet: Path, width: int) -> No
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator("#ops tbody tr").first.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+LONGEST = """() => Math.max(...[...document.querySelectorAll("p:not(.legend), dd, #answer li")].map(each => {
+  const range = new Range();
+  range.selectNodeContents(each);
+  const lines = new Set([...range.getClientRects()].map(box => Math.round(box.bottom / 12))).size;
+  return each.textContent.length / Math.max(lines, 1);
+}))"""
+"""Characters of the longest line of text, about"""
+
+
+def test_on_a_large_screen_pictures_are_wide_and_text_is_not(opened, resnet: Path) -> None:
+    page = opened(resnet, 2560)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    for picture in ("icicle", "tracks"):
+        assert page.locator(f"#{picture}").bounding_box()["width"] > 2400
+    assert page.evaluate(LONGEST) <= 110
+    assert page.locator("#roofline svg").bounding_box()["width"] <= 1280, "its letters grow with it"
+
+
+@pytest.mark.parametrize("width", [360, 400, 1280])
+def test_no_link_is_cut_off_and_no_unit_is_on_another_line(opened, training: Path, width: int) -> None:
+    page = opened(training, width)
+    last = page.locator("nav a").last.bounding_box()
+    assert last["x"] + last["width"] <= width
+    assert page.evaluate(SPLIT, ".part, #step-parts, #about") == []
 
 
 def test_a_word_longer_than_the_first_screen_is_broken(opened, training: Path) -> None:

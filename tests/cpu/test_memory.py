@@ -170,11 +170,14 @@ def test_on_the_terminal_and_in_the_report(launcher: Launcher) -> None:
     recorded(launcher, KNOWN, "--memory")
     shown = read(launcher, "memory", "run.trace").out
     assert shown.startswith("CPU: 5.0 MiB in use at the peak")
-    (line,) = [line for line in shown.splitlines() if " script.py:4 " in line]
+    (line,) = [line for line in shown.splitlines() if " script.py:4  " in line]
     assert line.split()[:8] == "3.0 MiB 3.0 MiB 3.0 MiB 0 B".split()
     assert "return torch.zeros(256, 1024)" in line
     command = "memory", "run.trace", "--json", "--limit", "1"
     document = json.loads(read(launcher, *command).out)
     assert document["devices"][0]["allocated_bytes"] >= 13 * MIB
     assert (len(document["devices"][0]["rows"]), document["devices"][0]["rows_left_out"] > 0) == (1, True)
-    assert "CPU: 5.0 MiB in use at the peak" in read(launcher, "report", "run.trace").out
+    report = read(launcher, "report", "run.trace").out
+    assert "CPU: 5.0 MiB in use at the peak" in report
+    assert "At the peak by line: script.py:4 3.0 MiB, " in shown
+    assert "At the peak by line: `script.py:4` 3.0 MiB, " in report

@@ -17,6 +17,7 @@ from frames import TraceBuilder, hop
 from typer.testing import CliRunner, Result
 
 import tracer as tracer_package
+from tracer.report.github import joined
 from tracer.report.tree import id_texts
 
 SOURCE = "/home/user/project/train.py"
@@ -289,7 +290,7 @@ def test_report_to_stdout_and_to_a_file(folder: Path) -> None:
     written = tracer("report", "run.trace", "-o", "out.md")
     assert written.exit_code == 0
     assert written.stdout == ""
-    assert (folder / "out.md").read_text() == shown.stdout
+    assert joined((folder / "out.md").read_text()) == shown.stdout
     assert sorted(path.name for path in folder.iterdir()) == ["out.md", "run.trace"]
 
 

@@ -431,6 +431,17 @@ def test_trials_of_a_script_are_in_its_headline_and_in_a_table() -> None:
     assert "; no difference found in 1 trial of 1 kind; stdout" in text
 
 
+def test_trials_that_are_wrong_in_the_same_words_are_one_row() -> None:
+    """40 rows of one exception hid that values were wrong, too."""
+    names = [f"gelu, approximate = {name}" for name in ("floor", "sum", "mean")]
+    raised = [TrialResult("other arguments", name, "it returned a result") for name in names]
+    values = TrialResult("other arguments", "gelu, tanh", "other values than stock's")
+    text = render_program(replace(program(), trials=Trials((*raised[:2], values, *raised[2:]))))
+    assert row(text, "approximate")[1:] == [f"{names[0]} and 2 more trials", "it returned a result"]
+    assert row(text, "gelu, tanh")[1:] == ["gelu, tanh", "other values than stock's"]
+    assert text.count("it returned a result") == 1
+
+
 def test_the_document_of_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     document = printed(program_document(program(), ""), capsys)
     assert document.keys() == PROGRAM

@@ -198,14 +198,19 @@ def test_damaged_documents_are_left_out(tmp_path: Path) -> None:
     assert [one["name"] for one in trace.certificate["overrides"]] == ["mine"]
 
 
-def test_rows_of_an_override_say_how_many_calls_it_left_to_stock(tmp_path: Path) -> None:
+def test_rows_of_an_override_say_how_many_calls_it_left_to_stock_and_why(tmp_path: Path) -> None:
     """A reader of the tree took calls that stock computed for the override's."""
     two = entry(ran=1, handed_over={"not float32": 1, "K = 0": 1})
     everything = entry(ran=0, handed_over={"not float32": 1234})
+    long = entry(ran=1, handed_over={"a": 1, "b": 2, "c" * 50: 3})
     for entries, said in (
-        ([two], "mine (handed 2 of its 3 calls over to stock)"),
-        ([two, entry(mode="force", ran=4)], "mine (handed 2 of its 7 calls over to stock)"),
-        ([everything], "mine (handed all its calls (1,234) over to stock)"),
+        ([two], "mine (handed 2 of its 3 calls over to stock: not float32, K = 0)"),
+        (
+            [two, entry(mode="force", ran=4)],
+            "mine (handed 2 of its 7 calls over to stock: not float32, K = 0)",
+        ),
+        ([everything], "mine (handed all its calls (1,234) over to stock: not float32)"),
+        ([long], f"mine (handed 6 of its 7 calls over to stock: {'c' * 27}..., b, ...)"),
         ([entry()], "mine"),
     ):
         trace = recorded(tmp_path, *entries)
@@ -213,5 +218,7 @@ def test_rows_of_an_override_say_how_many_calls_it_left_to_stock(tmp_path: Path)
         assert shown["override"].to_list() == [None, said, None, None]
         found = CliRunner().invoke(app, ["tree", str(trace.path)])
         assert f" override {said}\n" in found.stdout
-        explained = [text for _, text in explain_lines(_joined(Explanation("aten::mm"), trace))]
-        assert f"    override {said}" in explained
+        explained = " ".join(
+            text.strip() for _, text in explain_lines(_joined(Explanation("aten::mm"), trace))
+        )
+        assert f" override {said} " in f"{explained} "

@@ -72,22 +72,29 @@ def test_a_run_in_which_something_takes_no_time_decides_nothing() -> None:
 def test_the_pace_is_the_middle_half_of_the_lines() -> None:
     before = dict.fromkeys(range(9), 100.0)
     after = {line: 180.0 + line for line in range(8)} | {8: 900.0}
-    pace = pace_of([[before], [after]])
+    pace = pace_of([[before], [after]], 900)
     assert pace is not None
     assert (pace.lines, pace.uniform) == (9, True)
     assert (pace.low, pace.value, pace.high) == pytest.approx((1.82, 1.84, 1.86))
     three = dict.fromkeys(range(3), 100.0)
-    assert pace_of([[three], [three]]) is None
-    assert pace_of([[{}], [{}]]) is None
-    moved_apart = pace_of([[before], [{line: 100.0 + 60 * line for line in range(9)}]])
+    assert pace_of([[three], [three]], 300) is None
+    assert pace_of([[{}], [{}]], 0) is None
+    moved_apart = pace_of([[before], [{line: 100.0 + 60 * line for line in range(9)}]], 900)
     assert moved_apart is not None
     assert not moved_apart.uniform
+
+
+def test_lines_that_take_next_to_nothing_of_a_step_are_not_the_machine() -> None:
+    """no_grad() changed all ops of a model but five of a microsecond, and its gain was called the machine."""
+    before, after = dict.fromkeys(range(5), 1400.0), dict.fromkeys(range(5), 1000.0)
+    assert pace_of([[before], [after]], 5 * 1000) is not None
+    assert pace_of([[before], [after]], 760_000) is None
 
 
 def test_with_one_run_a_side_a_few_percent_are_no_change() -> None:
     after = times_of([[100] * 20], [[103] * 20])
     assert after.verdict == "slower"
-    pace = pace_of([[dict.fromkeys(range(9), 100.0)]] * 2)
+    pace = pace_of([[dict.fromkeys(range(9), 100.0)]] * 2, 900)
     assert after.judged(pace).verdict == "no change"
     assert times_of([[100] * 20], [[108] * 20]).judged(pace).verdict == "slower"
 

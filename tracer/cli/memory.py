@@ -56,6 +56,8 @@ def memory(
             if number:
                 print()
             print(tables.about(use, several))
+            if by_line := tables.lines_at_peak(use, line):
+                print(by_line)
             print_cells([*tables.memory_titles(), "text"], texts)
             if len(shown) < len(use.table):
                 print(f"Shown: {len(shown)} of {count(len(use.table), 'row')}. More: --limit 0.")

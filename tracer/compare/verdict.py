@@ -83,15 +83,26 @@ def trial_tables(trials: Trials) -> list[str]:
         "shapes, dtypes, strides, storage, aliasing and values of results, what became of the inputs, "
         "generators and settings, warnings, a second call. **refused**: stock raises, so the override must."
     )
-    wrong = [[prose(t.kind), prose(t.name), prose(t.wrong)] for t in trials.wrong]
+    wrong = _same_together(trials)
     shown = table(["kind", "trial", "what is wrong"], wrong[:_MOST_WRONG])
-    more = f"{len(wrong) - _MOST_WRONG} more: `--json`." if len(wrong) > _MOST_WRONG else ""
+    more = f"{count(len(wrong) - _MOST_WRONG, 'more row')}: `--json`." if len(wrong) > _MOST_WRONG else ""
     return [
         "## Trials",
         wrapped(text),
         table(["trials:", "override ran:", "refused:", "wrong:", "kind"], rows),
         *([shown] if wrong else []),
         more,
+    ]
+
+
+def _same_together(trials: Trials) -> list[list[str]]:
+    """Trials of a kind that are wrong in the same words are one row, which names the first."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for trial in trials.wrong:
+        names.setdefault((trial.kind, trial.wrong), []).append(trial.name)
+    return [
+        [prose(kind), prose(first) + (f" and {count(len(rest), 'more trial')}" if rest else ""), prose(wrong)]
+        for (kind, wrong), (first, *rest) in names.items()
     ]
 
 

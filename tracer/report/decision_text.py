@@ -67,10 +67,10 @@ def _blamed(found: Difference, settings: str) -> str:
 def _rule(found: Difference) -> str:
     if found.several:
         twice = "; two runs count twice" if 2 in found.runs else ""
+        measured = ", each run measured by its unchanged lines" if found.pace else ""
         return (
             f"the rule: a time changed if the medians of {found.runs[0]} runs before and {found.runs[1]} "
-            f"after differ by more than runs of one side do, each run measured by its unchanged lines "
-            f"({_spreads(found)}{twice})"
+            f"after differ by more than runs of one side do{measured} ({_spreads(found)}{twice})"
         )
     single = "one run a side says" if max(found.runs) == 1 else "one side has one run, which says"
     if found.pace is None:

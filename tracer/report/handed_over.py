@@ -1,33 +1,40 @@
-"""In rows of an override: how many of its calls it left to stock."""
+"""In rows of an override: how many of its calls it left to stock, and why."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
 _NAMES = ("override", "op", "key")
+_MOST_REASONS, _REASON = 2, 30
 
 
 def with_handed_over(rows: pl.DataFrame, certificate: Mapping[str, Any]) -> pl.DataFrame:
-    """`rows` (override, op, key): `mine` becomes `mine (handed 2 of its 5 calls over to stock)`.
+    """`rows` (override, op, key): `mine` becomes `mine (handed 2 of its 5 calls over to stock: not float32)`.
 
     A trace counts such calls and does not mark them, so rows of one override say the same.
     """
-    ran, left = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    ran, why = Counter[tuple[str, ...]](), defaultdict[tuple[str, ...], Counter[str]](Counter)
     for one in certificate.get("overrides", ()):
         place = one["name"], one["operator"], one["key"]
         ran[place] += one["ran"]
-        left[place] += sum(one["handed_over"].values())
-    said = {place: _said(place[0], ran[place], calls) for place, calls in left.items() if calls}
+        why[place].update(one["handed_over"])
+    said = {place: _said(place[0], ran[place], reasons) for place, reasons in why.items() if reasons.total()}
     if not said:
         return rows
     texts = [said.get(place, place[0]) for place in rows.select(pl.col(_NAMES).cast(pl.String)).iter_rows()]
     return rows.with_columns(override=pl.Series(texts, dtype=pl.String))
 
 
-def _said(name: str, ran: int, left: int) -> str:
+def _said(name: str, ran: int, reasons: Counter[str]) -> str:
+    left = reasons.total()
     calls = f"{left:,} of its {ran + left:,} calls" if ran else f"all its calls ({left:,})"
-    return f"{name} (handed {calls} over to stock)"
+    named = [
+        reason if len(reason) <= _REASON else f"{reason[: _REASON - 3]}..."
+        for reason, _ in reasons.most_common(_MOST_REASONS)
+    ]
+    more = ", ..." if len(reasons) > _MOST_REASONS else ""
+    return f"{name} (handed {calls} over to stock: {', '.join(named)}{more})"

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracer.analysis.memory_use import MemoryUse
 from tracer.report.text import count, size
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
+_LINES = 3
+"""Named above the table, whose rows are of a line and an op"""
 _NOT_RECORDED = "Memory was not recorded. To see which lines use it: tracer record --memory SCRIPT."
 _NO_BLOCKS = "No block of memory was allocated or freed while tracer recorded."
 
@@ -43,6 +47,17 @@ def memory_cells(
         ]
         for row in rows
     ]
+
+
+def lines_at_peak(use: MemoryUse, line: Callable[[str | None], str]) -> str:
+    """`By line: a.py:15 4.8 MiB, a.py:14 3.6 MiB, ...`; "" if no line has more than one row at the peak."""
+    held = use.table.filter(pl.col("peak_bytes") > 0)
+    lines = held.group_by("source", maintain_order=True).agg(pl.col("peak_bytes").sum())
+    if len(lines) == len(held):
+        return ""
+    most = lines.sort("peak_bytes", descending=True, maintain_order=True).head(_LINES).iter_rows()
+    named = [f"{line(source)} {size(held_bytes)}" for source, held_bytes in most]
+    return f"At the peak by line: {', '.join(named)}{', ...' if len(lines) > _LINES else '.'}"
 
 
 def about(use: MemoryUse, several_processes: bool) -> str:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from tracer.analysis.runtime_survey import Steps
 
 _WORDS = re.compile(r"[^\s(]+")
+NO_BREAK = "\u00a0"
+_FIGURE = re.compile(r"(?<=\d) (?=(?:[num]?s|min|h|%|x|[KMGTP]?i?B|[KMGTP]?FLOPS?)(?:/s)?(?![\w/]))")
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
@@ -28,6 +30,11 @@ def duration_and_self(ns: int, self_ns: int) -> str:
 def count(number: int, noun: str) -> str:
     """`1 hop`, `1,234 hops`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def unbroken(text: str) -> str:
+    """`text` in which no line ends between a number and its unit."""
+    return _FIGURE.sub(NO_BREAK, text)
 
 
 def left_out(number: int) -> str:

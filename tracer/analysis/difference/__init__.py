@@ -22,7 +22,7 @@ from tracer.analysis.difference.fusing import fusion, texts_of
 from tracer.analysis.difference.fusion import Fusion
 from tracer.analysis.difference.kernel_change import KernelChange
 from tracer.analysis.difference.kinds import Kind, Side, side_of
-from tracer.analysis.difference.lines import Line, confirmed, times_by_line, usual_step
+from tracer.analysis.difference.lines import Line, confirmed, shorter_side, times_by_line, usual_step
 from tracer.analysis.difference.options import options
 from tracer.analysis.difference.outside import Between, outside_of
 from tracer.analysis.difference.pace import Pace, pace_of
@@ -132,7 +132,8 @@ def difference(before: Sequence[Trace], after: Sequence[Trace]) -> Difference:
     if fused is not None:
         changes = [with_kernels(change, fused) for change in changes]
     outside, lines = _times((one, other), lambda run: run.outside), times_by_line(changes)
-    pace = pace_of(_unchanged(changes, lines, outside, (len(before), len(after))))
+    rows = [*lines.values(), *outside.values()]
+    pace = pace_of(_unchanged(changes, lines, outside, (len(before), len(after))), shorter_side(rows))
     changes = [replace(change, times=change.times.judged(pace)) for change in changes]
     facts, settings = facts_of(sides), settings_of(sides)
     likely = _causes(sides, changes, settings, facts)
@@ -141,7 +142,7 @@ def difference(before: Sequence[Trace], after: Sequence[Trace]) -> Difference:
     gpu = times_of([run.gpu_ns for run in one], [run.gpu_ns for run in other])
     usual = None
     if not any(has_cuda(trace) or _compiled(trace) for trace in traces):
-        usual = usual_step([*lines.values(), *outside.values()], (len(before), len(after)))
+        usual = usual_step(rows, (len(before), len(after)))
     return Difference(
         runs=(len(before), len(after)),
         step=_step(step, gpu, usual, pace),

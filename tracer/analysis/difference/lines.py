@@ -68,6 +68,12 @@ def usual_step(rows: Iterable[Both], runs: tuple[int, int]) -> Times:
     return times_of(sides[0], sides[1])
 
 
+def shorter_side(rows: Iterable[Both]) -> float:
+    """The sum of the medians on the side where it is less: a sleep on one side makes no line short."""
+    times = [row.times for row in rows]
+    return min(sum(one.before or 0 for one in times), sum(one.after or 0 for one in times))
+
+
 def confirmed(step: Times, usual: Times, pace: Pace | None) -> Times:
     """A step became slower or faster only if its lines, or the time between them, did too."""
     if step.verdict not in (SLOWER, FASTER):

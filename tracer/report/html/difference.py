@@ -19,7 +19,7 @@ from tracer.report.html.chains import Texts, modules_of
 from tracer.report.html.columns import of_table, packed
 from tracer.report.html.frame import MOST_ROWS, SHARED_SCRIPTS, environment_of, render_frame
 from tracer.report.html.sections import Part, to_html
-from tracer.report.text import package_relative
+from tracer.report.text import package_relative, unbroken
 
 if TYPE_CHECKING:
     from tracer.analysis.difference import Both, Change, Difference
@@ -52,7 +52,7 @@ def render_difference(
         parts=sorted(shown, key=lambda part: part.name == "structure"),
         packed={"tree-data": _packed(before, after, found, names)},
         sides=[_side(*side) for side in sides],
-        verdict=verdict(found),
+        verdict=unbroken(verdict(found)),
         answer=Markup(to_html(answer(found))),
         note=_NOTE.format(unit=unit),
     )

@@ -18,6 +18,7 @@ from tracer.report.reading import Reading
 from tracer.report.roofline import Roofline, rooflines
 from tracer.report.step_tables import parts_of
 from tracer.report.svg.roofline import KINDS, roofline_body
+from tracer.report.text import unbroken
 
 _SCRIPTS = (*SHARED_SCRIPTS, "icicle.js", "tracks.js", "timeline.js", "main.js")
 
@@ -51,6 +52,7 @@ def render_html(reading: Reading) -> str:
         about=Markup(about(reading, page)),
         of_a_step=of_a_step,
         percent=percent,
+        unbroken=unbroken,
         rooflines=drawn,
         roofline_body=roofline_body,
         roofline_kinds=KINDS,

@@ -6,15 +6,18 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from tracer.report.page import Page
 from tracer.report.reading import Reading
 from tracer.report.sections import head, name_of, order, path_details
+from tracer.report.text import unbroken
 
 _DRAWN = {path_details.title}  # the page has the paths as a flame graph and as chains
 _ENDS_A_WORD = re.compile(r"(?<=[/_.,])(?=\w)|(?<=::)(?=\w)|(?<=\w)(?=<\w)")
@@ -78,6 +81,14 @@ def _whole_arrows(text: str) -> str:
     return html.escape(text).replace("-&gt;", '<span class="arrow">-&gt;</span>')
 
 
+def _unbroken(state: StateCore) -> None:
+    """Text; columns of figures are one line anyway, and are sorted by what they say."""
+    for before, token in pairwise(state.tokens):
+        if token.type == "inline" and "right" not in str(before.attrGet("style")):
+            for child in token.children or ():
+                child.content = unbroken(child.content) if child.type == "text" else child.content
+
+
 def _fence(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
     lines = [html.escape(line) for line in tokens[place].content.splitlines()]
     if tokens[place].info == "diff":
@@ -94,3 +105,4 @@ _MARKDOWN.add_render_rule("code_inline", _code)
 _MARKDOWN.add_render_rule("text", _text)
 _MARKDOWN.add_render_rule("html_block", _html)
 _MARKDOWN.add_render_rule("html_inline", _html)
+_MARKDOWN.core.ruler.push("unbroken", _unbroken)

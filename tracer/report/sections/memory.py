@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tracer.analysis.memory_use import MemoryUse, memory_use
 from tracer.report.cells import code, table
-from tracer.report.memory_tables import about, memory_cells, memory_titles, no_op
+from tracer.report.memory_tables import about, lines_at_peak, memory_cells, memory_titles, no_op
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading, Rows
 from tracer.report.text import left_out
@@ -48,5 +48,6 @@ def markdown(data: Memory, page: Page) -> str:
             lambda source: page.line(source) + page.text(source),
             lambda op: code(op) if op else data.none,
         )
-        parts += [about(use, several), table(memory_titles(), cells) + left_out(rows.left_out)]
+        said = f"{about(use, several)} {lines_at_peak(use, page.line)}".rstrip()
+        parts += [said, table(memory_titles(), cells) + left_out(rows.left_out)]
     return paragraphs(*parts)

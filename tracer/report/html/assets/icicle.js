@@ -1,5 +1,8 @@
 // The flame graph: groups and calls, as wide as the time or the calls in them.
 const MOST_HEIGHT = 700;
+// Of a larger tree the bars that can be seen before one zooms are drawn first, and all of them once the page is idle.
+const LARGE = 50000;
+const SEEN = 1 / 5000; // of the width
 
 class Icicle {
   constructor(calls, onSelect) {
@@ -17,7 +20,8 @@ class Icicle {
     this.trees[grouping] ||= new Tree(this.calls, grouping);
     this.tree = this.trees[grouping];
     this.measure = measure;
-    this.drawn = this.tree.bars(measure);
+    this.incomplete = this.tree.size > LARGE;
+    this.drawn = this.tree.bars(measure, this.incomplete ? SEEN : 0);
     this.colourBars();
     const height = Math.min(Math.max(this.drawn.levels * (BAR + 1) + 26, 120), MOST_HEIGHT);
     const units = measure === "calls" ? " calls" : " ms";
@@ -30,6 +34,26 @@ class Icicle {
       if (found) this.chart.zoomTo(found.data.source.start, found.data.source.duration);
     });
     this.note();
+  }
+
+  // All bars: what is searched for, marked or zoomed to may be narrow.
+  complete() {
+    if (!this.incomplete) return;
+    this.incomplete = false;
+    const chosen = this.flame.selectedRegion && this.flame.selectedRegion.data.source.place;
+    this.drawn = this.tree.bars(this.measure);
+    this.colourBars();
+    this.flame.data = this.drawn.roots;
+    this.flame.parseData();
+    this.flame.initData();
+    if (chosen) this.mark(chosen, false);
+    else this.chart.render();
+  }
+
+  // The bar of a place of the tree; null: it has no width.
+  bar(place) {
+    this.complete();
+    return this.drawn.made[place];
   }
 
   value(width) {
@@ -64,6 +88,7 @@ class Icicle {
 
   search(query) {
     this.query = query.trim();
+    this.complete();
     this.recolour();
   }
 
@@ -120,7 +145,7 @@ class Icicle {
   }
 
   mark(place, zoom) {
-    const bar = this.drawn.made[place];
+    const bar = this.bar(place);
     if (!bar) return;
     const node = this.flame.flatTree.find((each) => each.source === bar);
     this.flame.selectedRegion = { data: node, type: "node" };

@@ -40,7 +40,11 @@ async function main() {
   const icicle = new Icicle(calls, (tree, place) => chain.showBar(tree, place));
   const hasModules = calls.columns["origins.module"].some((text) => text >= 0);
   const view = { grouping: hasModules ? "module" : "line", measure: "host" };
-  const show = () => icicle.show(view.grouping, view.measure);
+  const rest = () => requestAnimationFrame(() => requestIdleCallback(() => icicle.complete())); // first what is there is shown
+  const show = () => {
+    icicle.show(view.grouping, view.measure);
+    if (document.documentElement.dataset.ready) rest();
+  };
   const groupings = { ...GROUPINGS };
   if (!hasModules) delete groupings.module;
   const measures = { ...MEASURES };
@@ -59,7 +63,7 @@ async function main() {
   zoomButtons("zoom", () => icicle.chart);
   document.getElementById("chain-zoom").addEventListener("click", () => {
     const place = icicle.tree.place[chain.node];
-    if (place >= 0 && icicle.drawn.made[place]) icicle.select(place, true);
+    if (place >= 0 && icicle.bar(place)) icicle.select(place, true);
     document.getElementById("time").scrollIntoView();
   });
   document.addEventListener("keydown", (event) => event.key === "Escape" && chain.close());
@@ -127,6 +131,7 @@ async function main() {
     }, 100);
   });
   document.documentElement.dataset.ready = "yes";
+  rest();
 }
 
 run(main);

@@ -181,19 +181,28 @@ class Tree {
   }
 
   // What flame-chart-js draws: nested bars, the widest first, time outside ops last. Bars of no width are left out, and counted.
-  // A tree may have a million nodes: nothing here is made for a node but its bar.
-  bars(measure) {
+  // A tree may have a million nodes: nothing here is made for a node but its bar. `least`: a part of the whole; bars
+  // that are narrower are not made, but that there are levels of them is known.
+  bars(measure, least = 0) {
     const width = this.width(measure);
     const scale = measure === "calls" ? 1 : 1e6;
     const first = new Int32Array(this.size + 1).fill(-1); // by parent + 1; `after`: the next with this parent
     const after = new Int32Array(this.size);
     const made = new Array(this.size).fill(null);
-    let leftOut = 0;
+    const depth = new Int16Array(this.size); // 0: has no bar
+    let [leftOut, levels, total] = [0, 0, 0];
+    for (let place = 0; place < this.size; place++) {
+      const parent = this.parent[place];
+      if (!(width[place] > 0)) leftOut += 1;
+      else if (parent < 0 || depth[parent]) depth[place] = parent < 0 ? 1 : depth[parent] + 1;
+      levels = Math.max(levels, depth[place]);
+      if (parent < 0 && depth[place]) total += width[place];
+    }
     for (let place = this.size - 1; place >= 0; place--) {
+      if (!depth[place] || (this.parent[place] >= 0 && width[place] < least * total)) continue;
       const above = this.parent[place] + 1;
       after[place] = first[above];
-      if (width[place] > 0) first[above] = place;
-      else leftOut += 1;
+      first[above] = place;
     }
     const below = (place, from, level) => {
       const places = [];
@@ -212,15 +221,12 @@ class Tree {
     };
     const roots = below(-1, 0, 0);
     const waiting = roots.slice();
-    let levels = 0;
     while (waiting.length) {
       const bar = waiting.pop();
-      levels = Math.max(levels, bar.level + 1);
       if (first[bar.place + 1] < 0) continue;
       bar.children = below(bar.place, bar.start, bar.level + 1);
       for (const child of bar.children) waiting.push(child);
     }
-    const total = roots.reduce((sum, bar) => sum + width[bar.place], 0);
     return { roots, made, levels, total, leftOut };
   }
 }

@@ -96,8 +96,18 @@ class Warned:
     texts: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """Results that are no tensors, as Python writes them."""
+
+    texts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(self.texts)
+
+
 Observation = Any
-"""Raised, Form, Values, Warned or what `==` compares: a text is said as it is"""
+"""Raised, Form, Values, Warned, Numbers or what `==` compares: a text is said as it is"""
 Story = dict[str, Observation]
 
 

@@ -8,8 +8,8 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -17,12 +17,17 @@ from tracer.compare.cases import CUDA, STRICT, Case
 from tracer.compare.forks import Done, Ended, Waits, end_of, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.lost_gpu import is_lost, would_be_lost
-from tracer.compare.outcomes import Raised, Story, Values, difference, unsettled
+from tracer.compare.outcomes import Form, Raised, Story, Values, difference, unsettled
 from tracer.compare.switch import Switch
-from tracer.compare.trial_arguments import NUMBERS, arguments_beside_others, other_arguments
+from tracer.compare.trial_arguments import (
+    NUMBERS,
+    arguments_beside_others,
+    arguments_together,
+    other_arguments,
+)
 from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import ERRORS, VALUES, Sample, followed_by, tensors_in, variants
+from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
@@ -294,7 +299,8 @@ def _in_turns(trials: Sequence[Trial]) -> list[Trial]:
 
 def _made(base: Sample) -> list[Sample]:
     try:
-        return [*variants(base), *other_arguments(base), *arguments_beside_others(base)]
+        own = [*variants(base), *other_arguments(base)]
+        return [*own, *arguments_beside_others(base), *arguments_together(base)]
     except Exception:  # its operands cannot be made: stock's own trial of it says so
         return []
 
@@ -331,7 +337,7 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
             except (Exception, SystemExit) as error:
                 mine, wrong = {}, f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
-        wrong = wrong or difference(stock, again, mine, lambda: _in_float64(trial, switch.device))
+        wrong = wrong or difference(stock, again, mine, cache(partial(_in_float64, trial, switch.device)))
         if wrong and _reads_beyond(trial, switch.device):
             return None, False
     return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran)), False
@@ -380,7 +386,7 @@ def ends_with_stock(trials: Sequence[Trial], device: str) -> bool:
 
 def _reads_beyond(trial: Trial, device: str) -> bool:
     """Whether stock reads memory behind a tensor, as a kernel does that checks no sizes."""
-    ends = [trial.sample.changed(trial.kind, "", partial(followed_by, value)) for value in (0, 1)]
+    ends = [replace(trial.sample, behind=value) for value in (0, 1)]
     try:
         first, *others = (trial.tell(sample, device, 1) for sample in ends)
     except Exception:
@@ -389,7 +395,9 @@ def _reads_beyond(trial: Trial, device: str) -> bool:
 
 
 def _refuses(stock: Story) -> bool:
-    return any(isinstance(seen, Raised) for seen in stock.values())
+    """It returns nothing: of many calls in one trial some may be refused."""
+    seen = {type(one) for one in stock.values()}
+    return Raised in seen and Form not in seen
 
 
 def _is_mixed(sample: Sample) -> bool:

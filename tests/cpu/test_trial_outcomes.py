@@ -10,7 +10,7 @@ import pytest
 from lazily import torch
 
 from tracer.compare.lost_gpu import would_be_lost
-from tracer.compare.outcomes import Form, Values, difference, unsettled
+from tracer.compare.outcomes import Form, Values, difference, unsettled, values_of
 from tracer.compare.ties import ties_of
 from tracer.compare.trial_samples import USUAL, Sample
 from tracer.compare.trial_stories import input_changed_in_place
@@ -32,12 +32,20 @@ def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
         ([0.9], [0.4], [0.5], False),  # other numbers were drawn in float64
         ([1.0, 2.0], [1.0, 2.00001], None, True),
         ([1.0, float("nan")], [1.0, 2.0], [1.0, 2.0], False),
+        ([0.0, 1.0], [0.7, 1.0], [0.7, 1.0], True),  # what float32 cannot square, stock loses
     ],
 )
 def test_rounding_where_the_exact_result_is_0(
     stock: list[float], override: list[float], exact: list[float] | None, same: bool
 ) -> None:
     assert (said(stock, override, exact) == "") is same
+
+
+def test_zeros_are_not_moved() -> None:
+    """0 times -1 is an element of inputs that are zeros, and -0.0 is not."""
+    inputs = [torch.tensor([0.0, 1.0])]
+    assert not values_of(torch.zeros(3), inputs).moved
+    assert values_of(torch.tensor([0.0, 1.0]), inputs).moved
 
 
 def test_statistics_of_infinity_are_not_finite() -> None:

@@ -124,17 +124,22 @@ def difference(stock: Story, again: Story, override: Story, wide: Callable[[], S
 
     wide   gives stock's own story in float64
     """
-    for name, theirs in stock.items():
-        if name not in again or _differs(name, theirs, again[name]):
-            continue
-        if theirs is False:
-            continue  # a property that stock lacks
+    for name, theirs in promised(stock, again).items():
         if name not in override:
             return f"{name}: nothing to compare, as it raised before"
         said = _differs(name, theirs, override[name])
         if said and not _is_as_near(theirs, override[name], wide, name):
             return said
     return ""
+
+
+def promised(stock: Story, again: Story) -> Story:
+    """What stock does in both, without properties that it lacks."""
+    return {
+        name: theirs
+        for name, theirs in stock.items()
+        if theirs is not False and name in again and not _differs(name, theirs, again[name])
+    }
 
 
 def _is_as_near(stock: Observation, override: Observation, wide: Callable[[], Story], name: str) -> bool:

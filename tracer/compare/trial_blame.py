@@ -24,7 +24,7 @@ class Trial:
 
 
 _OFTEN, _MOST_BEFORE = 20, 100
-_SECONDS = 1.0
+_SECONDS = 0.5
 """For the calls of stock that are made again"""
 
 

@@ -17,7 +17,7 @@ from tracer.compare.cases import CUDA, STRICT, Case
 from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.lost_gpu import is_lost, would_be_lost
-from tracer.compare.outcomes import Form, Raised, Story, Values, promised, unsettled
+from tracer.compare.outcomes import Form, Raised, Story, Values, difference, promised, unsettled
 from tracer.compare.switch import Switch
 from tracer.compare.trial_arguments import (
     NUMBERS,
@@ -84,7 +84,7 @@ _MOST_BY_THE_CLOCK = 5
 """Times as long by the clock at most: a call may wait and use no processor"""
 _LONGEST = 8.0
 """Seconds of one trial with stock"""
-_MOST_CHECKED = 10
+_MOST_CHECKED = 6
 """Wrong trials of an operator: of each, whether stock is the reason"""
 _CRASHES = "calls that end PyTorch's own process, or in which it writes behind its tensors"
 _OUTSIDE = "calls whose values stock refuses in its kernel, which ends CUDA"
@@ -162,7 +162,8 @@ def _made_of(
     outside: dict[str, None] = {}
     crashed: dict[int, str] = {}
     slow: dict[str, None] = {}
-    checked = 0
+    checked, clean = 0, 0
+    asked = [0]  # in each fork anew
     with_override = mmap.mmap(-1, 1)  # what a fork writes there is seen here
     names = [f"{short}, {trial.sample.name or 'usual'}" for trial in trials]
 
@@ -172,7 +173,8 @@ def _made_of(
         if on_gpu and _would_be_lost(trials[place]):
             outside[names[place]] = None
             return None, time.process_time() - begin, False
-        found, is_slow = _tried(trials[place], switch, names[place], flag)
+        found, is_slow = _tried(trials[place], switch, names[place], flag, patient=asked[0] < _MOST_CHECKED)
+        asked[0] += bool(found and found.wrong)
         return found, time.process_time() - begin, is_slow
 
     def is_wanted(place: int) -> bool:
@@ -180,12 +182,15 @@ def _made_of(
 
     def blamed(place: int, *, ended: bool) -> Trial | None:
         """The trial in which stock, not the override, is the reason."""
+        nonlocal clean
         before = [trials[n] for n in range(place) if is_wanted(n)]
         if ended and ends_with_stock([*before, trials[place]], switch.device):
             return trials[place]
-        if found := writing_beyond([trials[place]]):
-            return found
-        return None if is_wrong_alone(place) else writing_beyond(before[::-1])
+        found = writing_beyond([trials[place]])
+        if found is None and not is_wrong_alone(place):
+            found = writing_beyond([trials[n] for n in reversed(range(clean, place)) if is_wanted(n)])
+            clean = clean if found else place
+        return found
 
     def is_wrong_alone(place: int) -> bool:
         """In a process in which stock has made no other trial."""
@@ -325,8 +330,13 @@ def _representatives(varied: Sequence[Sample]) -> list[Sample]:
     return [samples[0] for samples in found if samples]
 
 
-def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple[TrialResult | None, bool]:
-    """None: the operands of the trial cannot be made, or (True) it takes too long."""
+def _tried(
+    trial: Trial, switch: Switch, name: str, with_override: Any, *, patient: bool = True
+) -> tuple[TrialResult | None, bool]:
+    """None: the operands of the trial cannot be made, or (True) it takes too long.
+
+    patient   before it is wrong, stock is asked many times more
+    """
     with put_back(switch.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -352,7 +362,10 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
                 mine, wrong = {}, f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
         wide = cache(partial(_in_float64, trial, switch.device))
-        wrong = wrong or still_wrong(trial, switch.device, promised(stock, again), mine, wide)
+        stock_does = promised(stock, again)
+        wrong = wrong or difference(stock_does, stock_does, mine, wide)
+        if wrong and patient and mine:
+            wrong = still_wrong(trial, switch.device, stock_does, mine, wide)
         if wrong and reads_beyond(trial, switch.device):
             return None, False
     return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran)), False

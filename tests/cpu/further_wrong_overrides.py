@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import torch
@@ -70,6 +71,7 @@ def tanh_shared(x):
         return aten.tanh(x)
     part = _BUFFER[: x.numel()]
     part.copy_(x.detach().flatten())
+    time.sleep(0.0001)  # another thread's turn
     return aten.tanh(part).view(x.shape)
 
 

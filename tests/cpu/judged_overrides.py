@@ -67,6 +67,7 @@ def number(value: Any) -> torch.Tensor:
 
 def known() -> list[Wrong]:
     """All that the repository has, those of test_compare_trials.py too."""
+    import further_wrong_overrides
     import paired_wrong_overrides
     import subtly_wrong_overrides
     import test_compare_trials as others
@@ -79,6 +80,7 @@ def known() -> list[Wrong]:
         *wrong_overrides.WRONG,
         *subtly_wrong_overrides.WRONG,
         *paired_wrong_overrides.WRONG,
+        *further_wrong_overrides.WRONG,
     ]
 
 

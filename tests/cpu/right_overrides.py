@@ -205,3 +205,135 @@ def logsumexp(x, dim, keepdim=False):
     finite = torch.where(top.isfinite(), top, 0)
     result = (x - finite).exp().sum(dim, keepdim=True).log() + finite
     return result if keepdim else result.squeeze(dim[0])
+
+
+# ---- other operators ----------------------------------------------------------------------------------
+def whole(*tensors: Any, dtypes: tuple[torch.dtype, ...] = FLOATS[:2]) -> None:
+    """Contiguous, finite and not empty."""
+    dense(*tensors, dtypes=dtypes)
+    only(all(t.is_contiguous() and t.numel() and bool(t.isfinite().all()) for t in tensors), "form")
+
+
+@right("aten::tanh")
+def tanh(x):
+    whole(x)
+    powers = torch.exp(-2 * x.double().abs())
+    return ((1 - powers) / (1 + powers)).copysign(x).to(x.dtype)
+
+
+@right("aten::native_group_norm")
+def group_norm(x, weight, bias, n, c, hxw, group, eps):
+    given = [t for t in (x, weight, bias) if t is not None]
+    whole(*given)
+    only(x.dim() > 1 and x.shape[:2] == (n, c) and x.numel() == n * c * hxw and group > 0, "sizes")
+    only(c % group == 0 and all(t.shape == (c,) for t in given[1:]), "groups")
+    rows = x.double().view(n, group, -1)
+    mean = rows.mean(2, keepdim=True)
+    deviation = ((rows - mean).square().mean(2, keepdim=True) + eps).rsqrt()
+    result = ((rows - mean) * deviation).view(n, c, -1)
+    result = result if weight is None else result * weight.double().view(1, c, 1)
+    result = result if bias is None else result + bias.double().view(1, c, 1)
+    return tuple(t.to(x.dtype) for t in (result.view(x.shape), mean.view(n, group), deviation.view(n, group)))
+
+
+@right("aten::hypot")
+def hypot(a, b):
+    whole(a, b, dtypes=FLOATS[:1])
+    only(a.shape == b.shape, "shapes")
+    return (a.double().square() + b.double().square()).sqrt().to(a.dtype)
+
+
+@right("aten::avg_pool2d")
+def avg_pool(x, kernel, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor=None):
+    whole(x)
+    only(x.dim() == 4 and not ceil_mode and divisor is None and len(kernel) == 2, "options")
+    only(
+        padding in (0, [0, 0]) and all(0 < k <= s for k, s in zip(kernel, x.shape[2:], strict=True)), "sizes"
+    )
+    only(len(stride) in (0, 2) and all(one > 0 for one in stride), "stride")
+    windows = x.double()
+    for dim, (size, step) in enumerate(zip(kernel, stride or kernel, strict=True)):
+        windows = windows.unfold(2 + dim, size, step)
+    return windows.mean((-1, -2)).to(x.dtype)
+
+
+@right("aten::index_add")
+def index_add(x, dim, index, source, *, alpha=1):
+    """By a product with where each row goes."""
+    whole(x, source, dtypes=FLOATS[:1])
+    only(
+        index.dtype == torch.int64 and index.dim() == 1 and x.dim() == 2 == source.dim() and dim == 0, "form"
+    )
+    only(not isinstance(alpha, (bool, complex)) and abs(alpha) < 1e9, "alpha")
+    only(len(index) == len(source) and x.shape[1] == source.shape[1], "sizes")
+    only(int(index.min()) >= 0 and int(index.max()) < len(x), "range")
+    only(not torch.are_deterministic_algorithms_enabled(), "deterministic")
+    goes = torch.nn.functional.one_hot(index, len(x)).double()
+    return (x.double() + alpha * (goes.t() @ source.double())).to(x.dtype)
+
+
+@right("aten::searchsorted.Tensor")
+def searchsorted(sequence, x, *, out_int32=False, right=False, side=None, sorter=None):
+    whole(sequence, x)
+    only(side is None and sorter is None and sequence.dim() == 1, "options")
+    only(bool((sequence.diff() >= 0).all()), "not sorted")
+    before = sequence <= x.unsqueeze(-1) if right else sequence < x.unsqueeze(-1)
+    return before.sum(-1, dtype=torch.int64).to(torch.int32 if out_int32 else torch.int64)
+
+
+@right("aten::_log_softmax")
+def log_softmax(x, dim, half):
+    whole(x)
+    only(has_dimension(x, dim) and not half, "form")
+    wide = x.double()
+    wide = wide - wide.amax(dim, keepdim=True)
+    return (wide - wide.exp().sum(dim, keepdim=True).log()).to(x.dtype)
+
+
+@right("aten::linalg_cross")
+def cross(a, b, *, dim=-1):
+    whole(a, b)
+    only(a.shape == b.shape and has_dimension(a, dim) and a.shape[dim] == 3, "shapes")
+    (a0, a1, a2), (b0, b1, b2) = (t.double().unbind(dim) for t in (a, b))
+    return torch.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], dim).to(a.dtype)
+
+
+@right("aten::remainder.Tensor")
+def remainder(a, b):
+    dense(a, b, dtypes=(torch.int32, torch.int64))
+    only(a.shape == b.shape and a.is_contiguous() and b.is_contiguous() and a.numel(), "form")
+    only(bool(b.all()) and not bool((b == -1).any()), "divisors")
+    rest = torch.fmod(a, b)
+    return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@right("aten::equal")
+def equal(a, b):
+    dense(a, b, dtypes=(torch.float32, torch.float64, torch.int64, torch.bool))
+    only(a.shape == b.shape and not a.is_neg() and not b.is_neg(), "form")
+    return bool((a == b).all())
+
+
+@right("aten::bernoulli_.float")
+def bernoulli(x, p=0.5, *, generator=None):
+    """By stock's own numbers: a buffer of another dtype, copied."""
+    only(x.dtype == torch.float32 and x.is_contiguous() and x.numel() and 0 <= p <= 1, "form")
+    drawn = torch.empty(x.shape, dtype=torch.float64).bernoulli_(p, generator=generator)
+    return x.copy_(drawn)
+
+
+@right("aten::smooth_l1_loss")
+def smooth_l1_loss(x, target, reduction=1, beta=1.0):
+    whole(x, target)
+    only(x.shape == target.shape and reduction in (0, 1, 2) and beta > 0, "form")
+    error = (x.double() - target.double()).abs()
+    each = torch.where(error < beta, 0.5 * error * error / beta, error - 0.5 * beta)
+    return {0: lambda: each, 1: each.mean, 2: each.sum}[reduction]().to(x.dtype)
+
+
+@right("aten::_upsample_nearest_exact1d")
+def upsample_exact(x, size, scales=None):
+    whole(x)
+    only(x.dim() == 3 and len(size) == 1 and size[0] > 0 and scales is None, "form")
+    places = ((torch.arange(size[0]) + 0.5) * (x.shape[2] / size[0])).floor().long().clamp(max=x.shape[2] - 1)
+    return x.index_select(2, places)

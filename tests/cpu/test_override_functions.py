@@ -37,6 +37,27 @@ def test_calls_are_handed_over_with_a_reason_that_is_said_once(capfd: pytest.Cap
     assert capfd.readouterr().err == "tracer: override floats handed aten::mm over to stock: not float32\n"
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("number", [3, 2.5, True])
+def test_a_number_in_the_place_of_a_tensor_is_handed_over(dtype: str, number: float) -> None:
+    """The dispatcher gives remainder's second tensor to an override as a number."""
+    numbers = (torch.arange(1, 9) * 0.7).to(getattr(torch, dtype))
+    calls: list[Callable[[], torch.Tensor]] = [
+        lambda: torch.remainder(numbers, number),
+        lambda: torch.remainder(numbers[1], number),
+        lambda: torch.remainder(number, numbers.add(1)),
+    ]
+
+    @register("aten::remainder.Tensor", "CPU", name="never")
+    def never(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        raise HandOver("never")
+
+    stock = [call() for call in calls]
+    with use("never"):
+        handed = [call() for call in calls]
+    assert [(one.dtype, one.tolist()) for one in handed] == [(one.dtype, one.tolist()) for one in stock]
+
+
 def test_many_reasons_are_counted_together(capfd: pytest.CaptureFixture[str]) -> None:
     @register("aten::neg", "CPU", name="wordy")
     def wordy(self: torch.Tensor) -> torch.Tensor:

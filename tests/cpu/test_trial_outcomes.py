@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from lazily import torch
 
+from tracer import overrides
 from tracer.compare.lost_gpu import would_be_lost
-from tracer.compare.outcomes import Form, Values, difference, unsettled
+from tracer.compare.outcomes import Form, Values, difference, unsettled, values_of
+from tracer.compare.switch import Switch
 from tracer.compare.ties import ties_of
+from tracer.compare.trial_blame import Trial, ends_with_stock, writing_beyond
 from tracer.compare.trial_samples import USUAL, Sample
 from tracer.compare.trial_stories import input_changed_in_place
-from tracer.compare.trials import Trial, ends_with_stock
+from tracer.compare.trials import _tried
 
 
 def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
@@ -32,12 +35,20 @@ def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
         ([0.9], [0.4], [0.5], False),  # other numbers were drawn in float64
         ([1.0, 2.0], [1.0, 2.00001], None, True),
         ([1.0, float("nan")], [1.0, 2.0], [1.0, 2.0], False),
+        ([0.0, 1.0], [0.7, 1.0], [0.7, 1.0], True),  # what float32 cannot square, stock loses
     ],
 )
 def test_rounding_where_the_exact_result_is_0(
     stock: list[float], override: list[float], exact: list[float] | None, same: bool
 ) -> None:
     assert (said(stock, override, exact) == "") is same
+
+
+def test_zeros_are_not_moved() -> None:
+    """0 times -1 is an element of inputs that are zeros, and -0.0 is not."""
+    inputs = [torch.tensor([0.0, 1.0])]
+    assert not values_of(torch.zeros(3), inputs).moved
+    assert values_of(torch.tensor([0.0, 1.0]), inputs).moved
 
 
 def test_statistics_of_infinity_are_not_finite() -> None:
@@ -144,3 +155,47 @@ def test_what_stock_writes_behind_a_tensor_ends_the_process_later(ends: bool) ->
     sample = Sample(USUAL, "", lambda: ([torch.ones(2)], {}), call)
     assert ends_with_stock([Trial(USUAL, sample)] * 2, "cpu") is ends
     assert calls == 0  # it was called in a fork
+
+
+@pytest.mark.parametrize("beyond", [True, False])
+def test_what_stock_writes_behind_a_tensor_is_seen(beyond: bool) -> None:
+    """Its kernel takes every target but the ignored one for a place in a row."""
+
+    def make() -> tuple[list[Any], dict[str, Any]]:
+        target = torch.tensor([1, -20, 2, 3, 0])  # -100 often ends the process at once
+        given = [torch.ones(5), torch.randn(5, 10), target, None, 0, 7 if beyond else -20, torch.ones(())]
+        return given, {}
+
+    sample = Sample(USUAL, "", make, torch.ops.aten.nll_loss_backward.default)
+    trial = Trial(USUAL, sample)
+    assert writing_beyond([Trial(USUAL, Sample(USUAL, "", make, lambda *_: None)), trial]) is (
+        trial if beyond else None
+    )
+
+
+@pytest.mark.parametrize("each", [7, 0])
+def test_what_stock_did_twice_by_chance_is_no_promise(each: int) -> None:
+    """A kernel whose last bit is another one in each seventh call."""
+    calls = 0
+
+    def rarely(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return torch.nextafter(x * 0.3, x) if each and calls % each == 0 else x * 0.3
+
+    def always(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return torch.nextafter(x * 0.3, x) if calls % 2 else x * 0.3
+
+    with torch.library._scoped_library("tracer_tests", "DEF") as library:
+        library.define("rare(Tensor x) -> Tensor")
+        library.impl("rare", rarely, "CPU")
+        sample = Sample(USUAL, "", lambda: ([torch.ones(3)], {}), torch.ops.tracer_tests.rare.default)
+        overrides.register("tracer_tests::rare", "CPU", always, name="tested")
+        try:
+            found, _ = _tried(Trial(USUAL, sample), Switch(["tested"]), "rare", bytearray(1))
+        finally:
+            overrides.unregister("tested")
+    assert found is not None
+    assert found.wrong == ("" if each else "the same bits twice False, but stock True")

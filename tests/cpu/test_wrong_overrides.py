@@ -90,7 +90,27 @@ def test_an_override_that_is_wrong_where_two_things_meet_is_found(name: str) -> 
     assert found(name, paired_wrong_overrides.WRONG) is not None
 
 
+FURTHER = """
+sigmoid_tail exp2_far view_copies unfold_copies sub_overlap atan2_between tanh_shared pad_remembers
+group_norm_naive addmv_half remainder_sign shift_width all_bytes fill_wide hypot_overflow xlogy_zero
+copysign_zero logaddexp_nothing lerp_beyond gcd_negative equal_itself avg_pool_edge im2col_dilation
+grid_once bincount_least histc_limit cdist_squares norm_of_nan cholesky_upper solve_unit fft_both_sides
+unique_nan bernoulli_draws multinomial_zero linspace_one arange_back adaptive_disjoint index_add_alpha
+put_negative embedding_bag_empty smooth_zero attention_causal leaky_backward bicubic_row mode_largest
+aminmax_nan randperm_many
+""".split()
+FURTHER_AT_EACH_CHANGE = "sigmoid_tail exp2_far tanh_shared atan2_between sub_overlap equal_itself".split()
+
+
+@pytest.mark.parametrize("name", rest_is_slow(FURTHER, FURTHER_AT_EACH_CHANGE))
+def test_an_override_that_is_wrong_in_a_tail_far_away_or_in_an_option_is_found(name: str) -> None:
+    import further_wrong_overrides
+
+    assert found(name, further_wrong_overrides.WRONG) is not None
+
+
 def test_all_of_them_are_asked_for() -> None:
+    import further_wrong_overrides
     import paired_wrong_overrides
     import subtly_wrong_overrides
     import wrong_overrides
@@ -98,6 +118,7 @@ def test_all_of_them_are_asked_for() -> None:
     assert [one.name for one in wrong_overrides.WRONG] == NAMES
     assert [one.name for one in subtly_wrong_overrides.WRONG] == SUBTLE
     assert [one.name for one in paired_wrong_overrides.WRONG] == PAIRED
+    assert [one.name for one in further_wrong_overrides.WRONG] == FURTHER
 
 
 RIGHT = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from math import prod
+from random import Random
 from typing import Any
 
 from tracer.compare.trial_samples import (
@@ -60,6 +62,41 @@ def arguments_beside_others(base: Sample) -> Iterator[Sample]:
         yield from other_arguments(changed, _BESIDE_FORMS)
 
 
+_TOGETHER = 48
+
+
+def arguments_together(base: Sample) -> Iterator[Sample]:
+    """All arguments beside tensors at once: an end before its start, a flag beside a negative number."""
+    schema = getattr(base.call, "_schema", None)
+    if schema is None:
+        return
+    positional, named = base.make()
+    known: list[tuple[int | str, str, list[Any]]] = []
+    for place, argument in enumerate(schema.arguments):
+        given = place < len(positional)
+        value = positional[place] if given else named.get(argument.name, argument.default_value)
+        kind = str(argument.real_type)
+        kind = kind[len(OPTIONAL) : -1] if kind.startswith(OPTIONAL) else kind
+        if kind in _DRAWN_TOGETHER:
+            others = [one for one in _DRAWN_TOGETHER[kind] if type(one) is not type(value) or one != value]
+            known.append((place if given else argument.name, argument.name, [value, *others]))
+    types = {str(argument.real_type) for argument in schema.arguments}
+    if len(known) < 2 or {"bool", MAYBE_TENSOR} <= types:
+        return
+    draws = Random(0)
+    for _ in range(_TOGETHER):
+        chosen = [(place, name, draws.choice(values)) for place, name, values in known]
+
+        def make(chosen: list[tuple[int | str, str, Any]] = chosen) -> Operands:
+            positional, named = base.make()
+            at = {place: value for place, _, value in chosen}
+            return [at.get(n, one) for n, one in enumerate(positional)], named | {
+                place: value for place, value in at.items() if isinstance(place, str)
+            }
+
+        yield base.titled(ARGUMENTS, ", ".join(f"{name} = {value}" for _, name, value in chosen), make)
+
+
 def _with(base: Sample, kind: str, place: int | str, other: Any, name: str) -> Sample:
     def make() -> Operands:
         positional, named = base.make()
@@ -86,12 +123,22 @@ def _others(kind: str, value: Any) -> Iterator[tuple[str, str, Any]]:
 _FAR = 97
 """Beyond each size, and a multiple of none"""
 _WORDS = ("", "none", "tanh", "floor", "trunc", "mean", "sum", "constant", "reflect", "bilinear", "reduced")
-_NUMBERS = (0, 1, 2, 3, -1, -_FAR, _FAR, 0.5, -1.5, 2.0, 3.0, 1e30, float("nan"), float("inf"), True)
+_WIDE = 2**53 + 1
+"""No float64 has it"""
+_MANY = 1500
+_FEW = (0, 1, 2, 3, -1)
+_NUMBERS = (*_FEW, -_FAR, _FAR, _WIDE, 0.5, -1.5, 2.0, 3.0, 1e30, float("nan"), float("inf"), True)
+_DRAWN_TOGETHER: dict[str, tuple[Any, ...]] = {
+    "int": (*_FEW, -2),
+    "bool": (False, True),
+    "float": (0.0, 0.5, 1.0, 2.0, -1.5),
+    "number": (*_FEW, -2, 7, 0.5, 2.0, -1.5),
+}
 
 
 def _near(value: Any) -> list[Any]:
     near = [value + 1] if isinstance(value, int) else []
-    return list(dict.fromkeys((*near, 0, 1, 2, 3, -1, -2, -3, _FAR, -_FAR)))
+    return list(dict.fromkeys((*near, *_FEW, -2, -3, _MANY, _FAR, -_FAR)))
 
 
 def _vectors(value: Any) -> list[Any]:
@@ -241,17 +288,27 @@ def _with_buffers(
     return make
 
 
+def _reordered(out: Any, inputs: list[Any]) -> Any:
+    """The first dimension is the fastest."""
+    first = inputs[0] if inputs else None
+    if out.ndim < 2 or first is None or first.dtype != out.dtype or first.numel() != out.numel():
+        return out
+    strides = [prod(out.shape[:n]) for n in range(out.ndim)]
+    return first.as_strided(out.shape, strides) if first.is_contiguous() else out
+
+
 _BUFFERS: dict[str, Callable[[Any, list[Any]], Any]] = {
     "": lambda out, _: out,
     "an empty buffer": lambda out, _: out.new_empty(0),
     "a larger buffer": lambda out, _: out.new_zeros((*out.shape, 2)),
     "a buffer of float64": lambda out, _: out.double(),
     "a buffer of int64": lambda out, _: out.long(),
-    "a buffer that is not contiguous": lambda out, _: out.new_zeros((*out.shape, 2))[..., 0],
+    "a buffer that is not contiguous": lambda out, _: out.new_ones((*out.shape, 2))[..., 0],
     "a buffer of stride 0": lambda out, _: out.new_zeros(()).expand(out.shape),
     "a buffer that requires gradients": lambda out, _: (
         out.requires_grad_() if out.is_floating_point() else out
     ),
     "an input as buffer": lambda out, inputs: inputs[0] if inputs else out,
+    "an input's memory in another order as buffer": lambda out, inputs: _reordered(out, inputs),
     "a part of an input as buffer": lambda out, inputs: inputs[0][:1] if inputs and inputs[0].ndim else out,
 }

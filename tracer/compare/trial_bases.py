@@ -8,10 +8,14 @@ from itertools import islice
 from typing import Any
 
 from tracer.base.boundary import torch_operator
-from tracer.compare.trial_arguments import MAYBE_TENSOR, OPTIONAL, in_form_of, plain_form
+from tracer.compare.trial_arguments import MAYBE_TENSOR, OPTIONAL, in_form_of, other_arguments, plain_form
 from tracer.compare.trial_samples import SIZES, USUAL, Operands, Sample, tensors_in, with_tensors
 
 _MOST_USUAL = 3
+_MOST_WITH_OPTIONS = 3
+"""More usual calls, for flags, words, modes and tensors that may be missing"""
+_LARGEST_MODE = 4
+"""An int may be a word: a kind of padding, a reduction"""
 _MOST_ELEMENTS = 1 << 16
 """Of a call that others are made of"""
 
@@ -36,6 +40,7 @@ def bases_of(
     known = [*of_script[: _MOST_USUAL - 1], *general]
     by_name = {sample.name: sample for sample in known}
     usual = [*islice(filter(_accepts, by_name.values()), _MOST_USUAL)] or general
+    usual += [*_with_other_options(usual, wide), *_with_generator(usual[:1])]
     return [replace(sample, kind=USUAL) for sample in usual], [one for one in own if one.kind != USUAL]
 
 
@@ -53,6 +58,50 @@ def _spread(samples: Sequence[Sample]) -> list[Sample]:
     by_size = [*{_form(sample): sample for sample in reversed(by_size)}.values()][::-1]
     largest = {_dimensions(sample): sample for sample in reversed(by_size)}
     return [*sorted(largest.values(), key=lambda sample: -_dimensions(sample)), *by_size]
+
+
+def _with_other_options(usual: Sequence[Sample], others: Sequence[Sample]) -> list[Sample]:
+    """Each next one is that with the most options which none before has."""
+    seen: set[tuple[str, str]] = set().union(*map(_options, usual))
+    left = {sample.name: (sample, _options(sample)) for sample in others}
+    found: list[Sample] = []
+    while left and len(found) < _MOST_WITH_OPTIONS:
+        name, (sample, options) = max(left.items(), key=lambda item: len(item[1][1] - seen))
+        if options <= seen:
+            break
+        del left[name]
+        if _accepts(sample):
+            found.append(sample)
+            seen |= options
+    return found
+
+
+def _with_generator(samples: Sequence[Sample]) -> list[Sample]:
+    """One that each call finds as it was: the same numbers are drawn."""
+    return [
+        one
+        for sample in samples
+        for one in other_arguments(sample, (f"{OPTIONAL}Generator]",))
+        if not one.name.endswith("None")
+    ]
+
+
+def _options(sample: Sample) -> set[tuple[str, str]]:
+    """Flags, words, small whole numbers, and whether what may be missing is missing."""
+    positional, named = sample.make()
+    schema = getattr(sample.call, "_schema", None)
+    if schema is None:
+        return set()
+    given = named | dict(zip([one.name for one in schema.arguments], positional, strict=False))
+    found = set()
+    for argument in schema.arguments:
+        value = given.get(argument.name, argument.default_value)
+        may_be_missing = str(argument.real_type).startswith(OPTIONAL)
+        if isinstance(value, (bool, str)) or (type(value) is int and abs(value) <= _LARGEST_MODE):
+            found.add((argument.name, str(value)))
+        elif may_be_missing:
+            found.add((argument.name, "missing" if value is None else "given"))
+    return found
 
 
 def _is_thin(sample: Sample) -> bool:

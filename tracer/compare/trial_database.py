@@ -38,15 +38,19 @@ def samples_of_torch(operator: str, device: str) -> list[Sample]:
 
 
 def _of_entries(entries: list[Any], op: Any, device: str) -> list[Sample]:
+    """Of calls without gradients; some operators are called only with them, not only backward ones."""
     import torch
 
-    return [
-        sample
-        for entry in entries
-        for name in _TYPES_OF_DATABASE
-        if (dtype := getattr(torch, name)) in entry.supported_dtypes(device)
-        for sample in _of_entry(entry, op, device, dtype, name)
-    ]
+    def found(grad: bool) -> list[Sample]:
+        return [
+            sample
+            for entry in entries
+            for name in _TYPES_OF_DATABASE
+            if (dtype := getattr(torch, name)) in entry.supported_dtypes(device)
+            for sample in _of_entry(entry, op, device, dtype, name, grad and dtype.is_floating_point)
+        ]
+
+    return ([] if "_backward" in op._schema.name else found(False)) or found(True)
 
 
 def database() -> list[Any]:
@@ -111,11 +115,10 @@ def _copied(operands: Operands) -> Operands:
     return with_tensors(operands, lambda tensors: [one.detach().clone() for one in tensors])
 
 
-def _of_entry(entry: Any, op: Any, device: str, dtype: Any, name: str) -> Iterator[Sample]:
+def _of_entry(entry: Any, op: Any, device: str, dtype: Any, name: str, grad: bool) -> Iterator[Sample]:
     import torch
 
     torch.manual_seed(0)
-    grad = "_backward" in op._schema.name and dtype.is_floating_point
     samples = list(entry.sample_inputs(device, dtype, requires_grad=grad))
     for place in _spread([_form(sample) for sample in samples]):
         sample = samples[place]
@@ -133,12 +136,16 @@ def _form(sample: Any) -> str:
 
 
 def _spread(forms: list[str]) -> list[int]:
-    """Places at equal distances, then the last of each other form: first ones may be empty."""
+    """Places at equal distances, then the first, middle and last of each other form: some may be empty."""
     step = max(1, math.ceil(len(forms) / _MOST_OF_DATABASE))
     chosen = [*range(0, len(forms), step)]
     known = {forms[place] for place in chosen}
-    last = {form: place for place, form in enumerate(forms) if form not in known}
-    return [*chosen, *sorted(last.values())[:_MOST_OF_DATABASE]]
+    others: dict[str, list[int]] = defaultdict(list)
+    for place, form in enumerate(forms):
+        if form not in known:
+            others[form].append(place)
+    ends = {places[n] for places in others.values() for n in (0, len(places) // 2, -1)}
+    return [*chosen, *sorted(ends)[:_MOST_OF_DATABASE]]
 
 
 def _drawn(operands: Operands) -> Operands:

@@ -23,12 +23,14 @@ class Sample:
     """A call: `make` gives operands on a device, other ones by torch's seed; `call` takes them.
 
     `call` returns no result that only the operator's backward reads.
+    behind   what lies behind each tensor in memory, if it matters
     """
 
     kind: str
     name: str
     make: Callable[[], Operands]
     call: Callable[..., Any]
+    behind: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "call", seen(self.call))
@@ -38,14 +40,19 @@ class Sample:
         return self.titled(kind, name, lambda: with_tensors(self.make(), change))
 
     def titled(self, kind: str, name: str, make: Callable[[], Operands]) -> Sample:
-        return Sample(kind, f"{self.name}, {name}" if self.name else name, make, self.call)
+        return Sample(kind, f"{self.name}, {name}" if self.name else name, make, self.call, self.behind)
 
 
 def tensors_in(value: Any) -> list[Any]:
     import torch
+
+    return leaves_of(value, lambda leaf: isinstance(leaf, torch.Tensor))
+
+
+def leaves_of(value: Any, wanted: Callable[[Any], bool]) -> list[Any]:
     from torch.utils import _pytree as pytree
 
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(value) if wanted(leaf)]
 
 
 def with_tensors(operands: Operands, change: Change) -> Operands:
@@ -89,6 +96,10 @@ def with_other_numbers(base: Sample) -> Iterator[Sample]:
         known = t.new_tensor(_SPECIAL)
         return torch.cat([known] * (t.numel() // len(known) + 1))[: t.numel()].view(t.shape)
 
+    def with_nan(t: Any) -> Any:
+        last = torch.arange(t.numel(), device=t.device).reshape(t.shape) == t.numel() - 1
+        return t.masked_fill(last, float("nan")) if t.is_floating_point() else t
+
     def of_both_signs(t: Any) -> Any:
         middle = t.numel() // 2
         whole = torch.arange(-middle, t.numel() - middle, device=t.device).reshape(t.shape)
@@ -98,6 +109,8 @@ def with_other_numbers(base: Sample) -> Iterator[Sample]:
     count = len(tensors_in(base.make()))
     for place in range(min(count, 3)) if count > 1 else ():
         yield base.changed(VALUES, f"special numbers in argument {place}", _only(place, special))
+    if count > 1:
+        yield base.changed(SHARED, "the same tensor with a NaN", lambda ts: _one_of(with_nan(ts[0]), ts))
     yield base.changed(VALUES, "integers of both signs", lambda ts: [of_both_signs(t) for t in ts])
 
 
@@ -106,11 +119,15 @@ def with_other_forms(base: Sample) -> Iterator[Sample]:
     if not tensors_in(base.make()):
         return
     many = _along(0, _LENGTHS["many"])
-    yield base.changed(SIZES, "all of shape [6, 6]", lambda ts: [_drawn((6, 6), t) for t in ts])
+    yield base.changed(SIZES, "all of shape [6, 6]", lambda ts: [drawn((6, 6), t) for t in ts])
     yield base.changed(SIZES, "many rows", many)
     yield base.changed(
         DTYPES, "float16", lambda ts: [_as(t, "float16") if t.is_floating_point() else t for t in ts]
     )
+
+
+def _one_of(first: Any, ts: list[Any]) -> list[Any]:
+    return [first, *(first if t.shape == first.shape else t for t in ts[1:])]
 
 
 _SPECIAL = [
@@ -250,6 +267,7 @@ def _values() -> dict[str, Callable[[Any], Any]]:
         "denormal numbers": first(1e-40),
         "zeros": lambda t: t * 0 if t.is_floating_point() else t,
         "very large numbers": first(1e36),  # larger ones overflow in one order of a sum and not in another
+        "far from 0": lambda t: t + 1000 if t.is_floating_point() else t,
         "times a million": scaled(1e6),
         "times a millionth": scaled(1e-6),
         "a negative integer": integer(-1),
@@ -350,7 +368,7 @@ def _memory(count: int) -> Iterator[tuple[str, Change]]:
     def one_buffer(shift: int) -> Change:
         def change(ts: list[Any]) -> list[Any]:
             size = max(t.numel() + n * shift for n, t in enumerate(ts))
-            buffer = _drawn((size,), ts[0])
+            buffer = drawn((size,), ts[0])
             return [
                 buffer[n * shift : n * shift + t.numel()].view(t.shape) if t.dtype == buffer.dtype else t
                 for n, t in enumerate(ts)
@@ -360,7 +378,7 @@ def _memory(count: int) -> Iterator[tuple[str, Change]]:
 
     yield "parts of one storage", one_buffer(0)
     yield "parts of one storage that overlap", one_buffer(1)
-    yield "the same tensor", lambda ts: [ts[0] if t.shape == ts[0].shape else t for t in ts]
+    yield "the same tensor", lambda ts: _one_of(ts[0], ts)
     yield (
         "one and its first row",
         lambda ts: [ts[0], *(ts[0][0] if _has_row(ts[0], t) else t for t in ts[1:])],
@@ -403,7 +421,7 @@ _SIZES = ((), (0,), (1,), (7,), (3, 4), (0, 4), (4, 0), (1, 1), (2, 3, 4, 5), (2
 _LENGTHS = {"no": 0, "one": 1, "many": 1500}
 
 
-def _drawn(size: tuple[int, ...], like: Any) -> Any:
+def drawn(size: tuple[int, ...], like: Any) -> Any:
     import torch
 
     if _is_whole(like):  # perhaps places in a tensor of this size
@@ -434,7 +452,7 @@ def _sizes(count: int) -> Iterator[tuple[str, Change]]:
     for size in _SIZES:
         yield (
             f"all of shape {list(size)}",
-            lambda ts, size=size: [_drawn(size, t) for t in ts],  # type: ignore[misc]
+            lambda ts, size=size: [drawn(size, t) for t in ts],  # type: ignore[misc]
         )
     for name, length in _LENGTHS.items():
         yield f"{name} rows", _along(0, length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,15 +14,18 @@ from typing import Any
 
 from tracer.compare.global_state import changed, state
 from tracer.compare.kept import TWICE, Inputs, same_bytes, shared_memory
-from tracer.compare.outcomes import Form, Raised, Story, Warned, values_of
+from tracer.compare.outcomes import Form, Numbers, Raised, Story, Warned, values_of
 from tracer.compare.private_results import statistics_of
 from tracer.compare.ties import ties_of
-from tracer.compare.trial_samples import Operands, Sample, tensors_in, with_tensors
+from tracer.compare.trial_extents import address_space, far_apart, of_each_length
+from tracer.compare.trial_samples import Operands, Sample, followed_by, leaves_of, tensors_in, with_tensors
 
 Tell = Callable[[Sample, str, int], Story]
 """A sample, the kind of device, and what torch's generator is seeded with before the call -> what happened"""
 
 _THREADS, _CALLS_OF_A_THREAD = 2, 30
+_INTERVAL = 1e-6
+"""Seconds after which Python gives another thread its turn: between any two ops of an override"""
 _MANY = 1000
 _LEAK_SHARE = 0.25
 
@@ -31,6 +35,8 @@ def _operands(sample: Sample, seed: int, then: int) -> Operands:
 
     torch.manual_seed(seed)
     operands = sample.make()
+    if (behind := sample.behind) is not None:
+        operands = with_tensors(operands, lambda ts: followed_by(behind, ts))
     torch.manual_seed(100 + then)
     return operands
 
@@ -50,7 +56,10 @@ def _told(
     if isinstance(result, Raised):
         return {f"{name}s": result}
     tensors = tensors_in(result)
+    others = leaves_of(result, lambda one: one is not None and not isinstance(one, _tensor()))
     story: Story = {f"{name}s": len(tensors)}
+    if others:
+        story[f"the numbers of {name}"] = Numbers(tuple(map(repr, others)))
     ties = ties_of(*of, result) if of else None
     saved = statistics_of(of[0].call) if of else ()
     if ties:
@@ -79,8 +88,10 @@ def plain(sample: Sample, device: str, then: int) -> Story:
         shared = changed(before, state(device))
     story = _told(result, inputs, of=(sample, operands))
     story["what it did to its inputs"] = kept.changed()
+    story["what it did to memory around its inputs"] = kept.around()
     story |= {f"the values of input {n} afterwards": values_of(one) for n, one in kept.written()}
     story["what it did beside"] = shared
+    story |= {f"the next number of generator {n}": _next_of(one) for n, one in _generators_in(operands)}
     story["warnings"] = Warned(frozenset(f"{one.category.__name__}: {one.message}" for one in warned))
     if isinstance(result, Raised):
         return story
@@ -95,6 +106,28 @@ def plain(sample: Sample, device: str, then: int) -> Story:
     unchanged = all(map(same_bytes, copies, [one.detach() for one in tensors]))
     story["an earlier result"] = "" if unchanged else "a later call changes an earlier result"
     return story
+
+
+def _generators_in(operands: Operands) -> list[tuple[int, Any]]:
+    import torch
+
+    return [*enumerate(leaves_of(operands, lambda one: isinstance(one, torch.Generator)))]
+
+
+def _next_of(generator: Any) -> Numbers:
+    """What a copy of it draws."""
+    import torch
+
+    copy = torch.Generator(generator.device)
+    copy.set_state(generator.get_state())
+    drawn = torch.randint(1 << 30, (2,), generator=copy, device=generator.device)
+    return Numbers(tuple(map(str, drawn.tolist())))
+
+
+def _tensor() -> Any:
+    import torch
+
+    return torch.Tensor
 
 
 def _strided() -> Any:
@@ -157,15 +190,46 @@ def two_threads(sample: Sample, device: str, then: int) -> Story:
             found[thread].append(_called(sample, given[thread]))
 
     threads = [threading.Thread(target=run, args=(thread,)) for thread in range(_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_INTERVAL)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
     story: Story = {}
     for number, results in enumerate(found):
         of = sample, given[number]
         story |= _told(results[0], tensors_in(given[number]), f"result of thread {number}", of)
         story[f"the same bits in all calls of thread {number}"] = _all_the_same(results)
+    return story
+
+
+def every_length(sample: Sample, device: str, then: int) -> Story:
+    story: Story = {}
+    for one in of_each_length(sample):
+        operands = _operands(one, 0, then)
+        name = f"result of {one.name.rpartition(', ')[2]}"
+        story |= _told(_called(one, operands), tensors_in(operands), name, (one, operands))
+    return story
+
+
+def with_far_rows(sample: Sample, device: str, then: int) -> Story:
+    """All tensors so, and each alone."""
+    story: Story = {}
+    count = len(tensors_in(sample.make()))
+    wanted = {"all": range(count)} | {f"argument {n}": range(n, n + 1) for n in range(count) if count > 1}
+    with address_space(device):
+        for title, places in wanted.items():
+            operands = with_tensors(
+                _operands(sample, 0, then),
+                lambda ts, places=places: [far_apart(t) if n in places else t for n, t in enumerate(ts)],  # type: ignore[misc]
+            )
+            result, name = _called(sample, operands), f"result of {title} far apart"
+            story |= _told(result, tensors_in(operands), name, (sample, operands))
+            del operands, result
     return story
 
 
@@ -410,6 +474,8 @@ WAYS: dict[str, Tell] = {
     "inputs changed in place": input_changed_in_place,
     "results changed in place": result_changed_in_place,
     "two threads": two_threads,
+    "every length": every_length,
+    "rows far apart": with_far_rows,
     "gradients": gradients,
     "gradcheck": checked_gradients,
     "forward gradients": forward_gradients,

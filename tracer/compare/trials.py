@@ -7,36 +7,33 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain, zip_longest
 from typing import Any
 
 from tracer.compare.cases import CUDA, STRICT, Case
-from tracer.compare.forks import Done, Ended, Waits, end_of, in_forks, may_differentiate, said_of
+from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.lost_gpu import is_lost, would_be_lost
-from tracer.compare.outcomes import Raised, Story, Values, difference, unsettled
+from tracer.compare.outcomes import Form, Raised, Story, Values, difference, promised, unsettled
 from tracer.compare.switch import Switch
-from tracer.compare.trial_arguments import NUMBERS, arguments_beside_others, other_arguments
+from tracer.compare.trial_arguments import (
+    NUMBERS,
+    arguments_beside_others,
+    arguments_together,
+    other_arguments,
+)
 from tracer.compare.trial_bases import bases_of, has_list
+from tracer.compare.trial_blame import Trial, ends_with_stock, reads_beyond, still_wrong, writing_beyond
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import ERRORS, VALUES, Sample, followed_by, tensors_in, variants
-from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain, widened
+from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
+from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
 OfScript = Mapping[str, Sequence[Sample]]
 _MOST_WITH_WAYS = 4
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A call, and what is done with it."""
-
-    kind: str
-    sample: Sample
-    tell: Tell = plain
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,9 @@ _MOST_BY_THE_CLOCK = 5
 """Times as long by the clock at most: a call may wait and use no processor"""
 _LONGEST = 8.0
 """Seconds of one trial with stock"""
-_CRASHES = "calls that end PyTorch's own process"
+_MOST_CHECKED = 6
+"""Wrong trials of an operator: of each, whether stock is the reason"""
+_CRASHES = "calls that end PyTorch's own process, or in which it writes behind its tensors"
 _OUTSIDE = "calls whose values stock refuses in its kernel, which ends CUDA"
 _LOST = "after it the GPU answers this process no more"
 _SLOW = f"calls that take stock more than {_LONGEST:.0f} seconds"
@@ -163,34 +162,59 @@ def _made_of(
     outside: dict[str, None] = {}
     crashed: dict[int, str] = {}
     slow: dict[str, None] = {}
-    has_ended = False  # by the override: stock is not asked again
+    checked, clean = 0, 0
+    asked = [0]  # in each fork anew
     with_override = mmap.mmap(-1, 1)  # what a fork writes there is seen here
     names = [f"{short}, {trial.sample.name or 'usual'}" for trial in trials]
 
-    def make(place: int) -> tuple[TrialResult | None, float, bool]:
+    def make(place: int, flag: Any = with_override) -> _Made:
         begin = time.process_time()
-        with_override[0] = 0
+        flag[0] = 0
         if on_gpu and _would_be_lost(trials[place]):
             outside[names[place]] = None
             return None, time.process_time() - begin, False
-        found, is_slow = _tried(trials[place], switch, names[place], with_override)
+        found, is_slow = _tried(trials[place], switch, names[place], flag, patient=asked[0] < _MOST_CHECKED)
+        asked[0] += bool(found and found.wrong)
         return found, time.process_time() - begin, is_slow
 
     def is_wanted(place: int) -> bool:
         return id(trials[place].sample) not in crashed
 
-    def is_of_stock(place: int) -> bool:
+    def blamed(place: int, *, ended: bool) -> Trial | None:
+        """The trial in which stock, not the override, is the reason."""
+        nonlocal clean
         before = [trials[n] for n in range(place) if is_wanted(n)]
-        return ends_with_stock([*before, trials[place]], switch.device)
+        if ended and ends_with_stock([*before, trials[place]], switch.device):
+            return trials[place]
+        found = writing_beyond([trials[place]])
+        if found is None and not is_wrong_alone(place):
+            found = writing_beyond([trials[n] for n in reversed(range(clean, place)) if is_wanted(n)])
+            clean = clean if found else place
+        return found
+
+    def is_wrong_alone(place: int) -> bool:
+        """In a process in which stock has made no other trial."""
+        flag = mmap.mmap(-1, 1)
+        with closing(in_forks(1, lambda _: make(place, flag))) as alone:
+            ((_, found),) = alone
+        if isinstance(found, Done):
+            return bool(found.result[0] and found.result[0].wrong)
+        return isinstance(found, Ended) and bool(flag[0])
 
     fork = not on_gpu and may_differentiate()
     with closing(_in_forks_or_here(len(trials), make, is_wanted, fork=fork)) as made:
         for place, found in made:
             trial = trials[place]
-            if isinstance(found, Ended) and (not with_override[0] or (not has_ended and is_of_stock(place))):
-                crashed[id(trial.sample)] = trial.sample.name or "usual"
+            ended = isinstance(found, Ended)
+            wrong = ended or bool(found[0] and found[0].wrong)  # type: ignore[index]
+            if ended and not with_override[0]:
+                blame: Trial | None = trial
+            else:
+                blame = blamed(place, ended=ended) if wrong and fork and checked < _MOST_CHECKED else None
+            checked += wrong and blame is None
+            if blame is not None:
+                crashed[id(blame.sample)] = blame.sample.name or "usual"
             elif isinstance(found, Ended):
-                has_ended = True
                 yield TrialResult(trial.kind, names[place], said_of(found), ran=True)
             else:
                 result, used, is_slow = found
@@ -294,7 +318,8 @@ def _in_turns(trials: Sequence[Trial]) -> list[Trial]:
 
 def _made(base: Sample) -> list[Sample]:
     try:
-        return [*variants(base), *other_arguments(base), *arguments_beside_others(base)]
+        own = [*variants(base), *other_arguments(base)]
+        return [*own, *arguments_beside_others(base), *arguments_together(base)]
     except Exception:  # its operands cannot be made: stock's own trial of it says so
         return []
 
@@ -305,8 +330,13 @@ def _representatives(varied: Sequence[Sample]) -> list[Sample]:
     return [samples[0] for samples in found if samples]
 
 
-def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple[TrialResult | None, bool]:
-    """None: the operands of the trial cannot be made, or (True) it takes too long."""
+def _tried(
+    trial: Trial, switch: Switch, name: str, with_override: Any, *, patient: bool = True
+) -> tuple[TrialResult | None, bool]:
+    """None: the operands of the trial cannot be made, or (True) it takes too long.
+
+    patient   before it is wrong, stock is asked many times more
+    """
     with put_back(switch.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -331,8 +361,12 @@ def _tried(trial: Trial, switch: Switch, name: str, with_override: Any) -> tuple
             except (Exception, SystemExit) as error:
                 mine, wrong = {}, f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
-        wrong = wrong or difference(stock, again, mine, lambda: _in_float64(trial, switch.device))
-        if wrong and _reads_beyond(trial, switch.device):
+        wide = cache(partial(_in_float64, trial, switch.device))
+        stock_does = promised(stock, again)
+        wrong = wrong or difference(stock_does, stock_does, mine, wide)
+        if wrong and patient and mine:
+            wrong = still_wrong(trial, switch.device, stock_does, mine, wide)
+        if wrong and reads_beyond(trial, switch.device):
             return None, False
     return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran)), False
 
@@ -360,36 +394,10 @@ def _would_be_lost(trial: Trial) -> bool:
     return would_be_lost(trial.sample, plain if trial.kind in ON_A_GPU or trial.kind in ONCE else trial.tell)
 
 
-_OFTEN, _MOST_BEFORE = 20, 100
-
-
-def ends_with_stock(trials: Sequence[Trial], device: str) -> bool:
-    """Whether stock alone ends a process by these calls, the last one many times.
-
-    A process goes on for a while after a kernel has written behind a tensor.
-    """
-
-    def make() -> None:
-        for trial in [*trials[-_MOST_BEFORE:], *[trials[-1]] * _OFTEN]:
-            for then in (1, 2):
-                with suppress(Exception):
-                    trial.tell(trial.sample, device, then)
-
-    return bool(end_of(make))
-
-
-def _reads_beyond(trial: Trial, device: str) -> bool:
-    """Whether stock reads memory behind a tensor, as a kernel does that checks no sizes."""
-    ends = [trial.sample.changed(trial.kind, "", partial(followed_by, value)) for value in (0, 1)]
-    try:
-        first, *others = (trial.tell(sample, device, 1) for sample in ends)
-    except Exception:
-        return False
-    return any(difference(first, first, other) for other in others)
-
-
 def _refuses(stock: Story) -> bool:
-    return any(isinstance(seen, Raised) for seen in stock.values())
+    """It returns nothing: of many calls in one trial some may be refused."""
+    seen = {type(one) for one in stock.values()}
+    return Raised in seen and Form not in seen
 
 
 def _is_mixed(sample: Sample) -> bool:

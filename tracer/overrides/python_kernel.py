@@ -12,7 +12,7 @@ from tracer.overrides.file_module import shown
 from tracer.overrides.override_errors import HandOver, OverrideError
 from tracer.overrides.registration import Registration
 from tracer.overrides.signature import Defaults, check_signature
-from tracer.overrides.stock import stock_kernel
+from tracer.overrides.stock import call_stock, stock_kernel
 from tracer.overrides.target import Target, schema_of
 
 
@@ -33,6 +33,7 @@ class PythonKernel:
         self._defaults = Defaults(schema) if check_signature(function, schema) else None
         self._returns = [str(value.type) for value in schema.returns]
         self._tensor = torch.Tensor
+        self._of_tensors = [n for n, one in enumerate(schema.arguments) if str(one.type) == "Tensor"]
         self._inside = threading.local()
         self._registration: Registration | None = None
         self._stock: Any = (
@@ -84,7 +85,7 @@ class PythonKernel:
         inside = self._inside
         if getattr(inside, "running", False):
             self.counts.hand_over(BY_ITSELF)
-            return self._stock.call_boxed(keys, *args, **kwargs)
+            return call_stock(self._stock, keys, args, kwargs, self._of_tensors)
         inside.running = True
         given = (args, kwargs) if self._defaults is None else self._defaults.filled(args, kwargs)
         try:
@@ -102,7 +103,7 @@ class PythonKernel:
             inside.running = False
         if self.counts.hand_over(reason):
             say_handed_over(self.name, self.target.operator, [reason])
-        return self._stock.call_boxed(keys, *args, **kwargs)
+        return call_stock(self._stock, keys, args, kwargs, self._of_tensors)
 
     def _note(self, error: Exception) -> None:
         if hasattr(error, "add_note"):  # Python 3.11

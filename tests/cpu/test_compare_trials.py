@@ -307,7 +307,7 @@ def test_other_work_on_the_machine_takes_no_trial_away(monkeypatch: pytest.Monke
     monkeypatch.setattr("tracer.compare.trials.QUICK_SECONDS", 5.0)
 
     def waits(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.01)
+        time.sleep(0.002)
         return torch.mm(self, mat2)
 
     assert tried(waits).cut == 0
@@ -427,7 +427,7 @@ def test_a_wrong_trial_ends_with_status_1_and_one_line(launcher: Launcher) -> No
     assert found, run.err
     text = " ".join(run.out.split())
     assert (
-        f"**WRONG in 0 of 9 cases and {found[1]} of {found[2]} trials of 18 kinds; the override ran" in text
+        f"**WRONG in 0 of 9 cases and {found[1]} of {found[2]} trials of 20 kinds; the override ran" in text
     )
     assert "## Trials" in run.out
     fine = compare(launcher, "mm", "--override", "kernels.py:fine", "--quick", "--json")

@@ -66,8 +66,7 @@ def within_bounds(device: str) -> Iterator[None]:
     import torch
 
     threads, before = torch.get_num_threads(), resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    limits = [one for one in (used + _MOST_BYTES, *before) if one != resource.RLIM_INFINITY]
+    limits = [one for one in (mapped_bytes() + _MOST_BYTES, *before) if one != resource.RLIM_INFINITY]
     torch.set_num_threads(1)
     if device == "cpu":
         resource.setrlimit(resource.RLIMIT_AS, (min(limits), before[1]))
@@ -76,6 +75,11 @@ def within_bounds(device: str) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def mapped_bytes() -> int:
+    """What RLIMIT_AS counts of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _flushes_denormals() -> bool:

@@ -11,6 +11,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from tracer.compare.global_state import mapped_bytes
 from tracer.compare.trial_samples import SIZES, Sample, drawn, tensors_in
 
 _LENGTHS = (*range(1, 34), 47, 63, 65, 127, 129, 257)
@@ -18,6 +19,7 @@ _LENGTHS = (*range(1, 34), 47, 63, 65, 127, 129, 257)
 _MOST_SIZES = 4
 _MOST_ELEMENTS = 1 << 16
 _FAR = 1 << 31
+_UNLIMITED = 1 << 62
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
@@ -77,14 +79,19 @@ def far_apart(t: Any) -> Any:
 
 @contextmanager
 def address_space(device: str) -> Iterator[None]:
-    """Of any size, for what is mapped and not used; a GPU gets its memory back."""
+    """Of any size, for what is mapped and not used; a GPU gets its memory back.
+
+    What an override keeps stays mapped: afterwards there is as much room as before.
+    """
     import torch
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    (soft, hard), before = resource.getrlimit(resource.RLIMIT_AS), mapped_bytes()
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     try:
         yield
     finally:
+        if soft != hard:
+            soft = min(soft + max(mapped_bytes() - before, 0), hard if hard >= 0 else _UNLIMITED)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         if device == "cuda":
             torch.cuda.empty_cache()

@@ -11,9 +11,9 @@ import pytest
 CPU = Path(__file__).parents[1] / "cpu"
 WRONG = """
 index_select_int32 nll_loss_ignored argmax_nan mm_promotes scatter_add_once sort_one_place
-mul_number embedding_padding
+mul_number embedding_padding abs_overflow
 """.split()
-RIGHT = ("sort", "gather", "bmm")
+RIGHT = ("sort", "gather", "bmm", "group_norm")
 
 ENDS = """
 import torch
@@ -68,3 +68,23 @@ def test_an_override_that_ends_cuda_is_wrong_and_the_last(tmp_path: Path) -> Non
     assert verdict.startswith("WRONG in 1 of "), run.stdout
     assert "the GPU answered no more" in verdict, run.stdout
     assert wrong.startswith("1 "), run.stdout
+
+
+FAILS = """
+import torch
+from tracer.compare.trial_samples import Sample
+from tracer.compare.trial_stories import in_a_graph
+
+def draws_and_waits(x):
+    return torch.rand_like(x) + x.sum().item()
+
+call = Sample("usual", "", lambda: ([torch.ones(3, device="cuda")], {}), draws_and_waits)
+print(sorted(in_a_graph(call, "cuda", 1)), torch.rand(2, device="cuda").shape)
+"""
+
+
+def test_a_capture_that_fails_takes_no_random_numbers_away() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", FAILS], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert run.stdout == "['capture'] torch.Size([2])\n", run.stderr[-2000:]

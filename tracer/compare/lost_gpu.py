@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tracer.compare.outcomes import Raised
+from tracer.compare.outcomes import Raised, Story
 from tracer.compare.trial_samples import Operands, Sample, with_tensors
-from tracer.compare.trial_stories import Tell, plain
 
 _LACKS = ("not implemented", "not supported")
 _OF_VALUES = ("index", "indices", "out of ", "probab", "p_in", "target")
@@ -23,13 +23,13 @@ def is_lost() -> bool:
     return False
 
 
-def would_be_lost(sample: Sample, tell: Tell = plain) -> bool:
+def would_be_lost(sample: Sample, tell: Callable[[Sample, str, int], Story] | None = None) -> bool:
     """Whether stock refuses the values of its tensors, such as an index that lies outside: its kernel for the
     CPU raises, and shapes and dtypes alone do not. `tell` may call with other values than the sample's.
     """
     if any(_refuses_values(sample, seed) for seed in (0, 1)):
         return True
-    if tell is plain:
+    if tell is None:
         return False
     there = sample.changed(sample.kind, "", lambda tensors: _moved(tensors, "cpu"))
     try:

@@ -275,6 +275,9 @@ def _values() -> dict[str, Callable[[Any], Any]]:
         "one integer everywhere": integer(0, everywhere=True),
         "integers backwards": lambda t: t.flip(-1) if _is_whole(t) and t.ndim else t,
         "large integers": large("int64"),
+        "very large complex numbers": lambda t: (
+            _as(t, "complex64") * (1e30 + 1e30j) if t.is_floating_point() else t
+        ),
         "very large integers": large("int64", 2**40),
         "large integers of 32 bits": large("int32"),
         "integers of 12 bits": bits(12),  # five of them make more than float64 has

@@ -20,6 +20,7 @@ from tracer.compare.lost_gpu import is_lost, would_be_lost
 from tracer.compare.outcomes import Form, Raised, Story, Values, difference, promised, unsettled
 from tracer.compare.switch import Switch
 from tracer.compare.trial_arguments import (
+    ARGUMENTS,
     NUMBERS,
     arguments_beside_others,
     arguments_together,
@@ -29,7 +30,7 @@ from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_blame import Trial, ends_with_stock, reads_beyond, still_wrong, writing_beyond
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
 from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
-from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, plain, widened
+from tracer.compare.trial_stories import FAR, LENGTHS, ON_A_GPU, ONCE, WAYS, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
 OfScript = Mapping[str, Sequence[Sample]]
@@ -87,6 +88,7 @@ _LONGEST = 8.0
 _MOST_CHECKED = 6
 """Wrong trials of an operator: of each, whether stock is the reason"""
 _CRASHES = "calls that end PyTorch's own process, or in which it writes behind its tensors"
+_DEADLY = "calls that PyTorch refuses or does not survive on the CPU: its code for a GPU may end the process"
 _OUTSIDE = "calls whose values stock refuses in its kernel, which ends CUDA"
 _LOST = "after it the GPU answers this process no more"
 _SLOW = f"calls that take stock more than {_LONGEST:.0f} seconds"
@@ -100,6 +102,8 @@ def run_trials(switch: Switch, *, quick: bool = False, of_script: OfScript | Non
     missing = Missing()
     if switch.device != CUDA:
         missing.update(dict.fromkeys(ON_A_GPU, "the override is for the CPU"))
+    else:
+        missing[FAR] = "there PyTorch's own libraries fail, which ends CUDA"
     if quick:
         missing.update(dict.fromkeys((SAMPLES, REFUSED, *ONCE), "--quick"))
     results = [*made_trials(switch, missing, quick=quick, of_script=of_script)]
@@ -162,14 +166,19 @@ def _made_of(
     outside: dict[str, None] = {}
     crashed: dict[int, str] = {}
     slow: dict[str, None] = {}
+    ends: dict[str, None] = {}
     checked, clean = 0, 0
     asked = [0]  # in each fork anew
     with_override = mmap.mmap(-1, 1)  # what a fork writes there is seen here
+    deadly = _deadly(operator) if on_gpu else set()
     names = [f"{short}, {trial.sample.name or 'usual'}" for trial in trials]
 
     def make(place: int, flag: Any = with_override) -> _Made:
         begin = time.process_time()
         flag[0] = 0
+        if on_gpu and trials[place].sample.name in deadly:
+            ends[names[place]] = None
+            return None, 0.0, False
         if on_gpu and _would_be_lost(trials[place]):
             outside[names[place]] = None
             return None, time.process_time() - begin, False
@@ -235,7 +244,8 @@ def _made_of(
                 for kind, number in Counter(trial.kind for trial in rest).items():
                     missing.add(kind, f"{number:,} of {short}: all would take more than {seconds} seconds")
                 break
-    for title, calls in ((_CRASHES, crashed.values()), (_OUTSIDE, outside), (_SLOW, slow)):
+    titles = {_CRASHES: crashed.values(), _DEADLY: ends, _OUTSIDE: outside, _SLOW: slow}
+    for title, calls in titles.items():
         if calls:
             missing.add(title, "; ".join(calls))
 
@@ -285,7 +295,8 @@ def trials_of(
     trials = [Trial(sample.kind, sample) for sample in plain]
     chosen = [*usual[:2], *_representatives(varied)][:_MOST_WITH_WAYS]
     for kind, tell in (WAYS | (ON_A_GPU if device == CUDA else {})).items():
-        trials += [Trial(kind, sample, tell) for sample in chosen]
+        if (kind, device) != (FAR, CUDA):
+            trials += [Trial(kind, sample, tell) for sample in chosen]
     if not quick:
         trials += [Trial(kind, sample, tell) for kind, tell in ONCE.items() for sample in usual[:1]]
     return _in_turns(trials)
@@ -361,6 +372,8 @@ def _tried(
             except (Exception, SystemExit) as error:
                 mine, wrong = {}, f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
+        if switch.device == CUDA and is_lost():
+            return None, False
         wide = cache(partial(_in_float64, trial, switch.device))
         stock_does = promised(stock, again)
         wrong = wrong or difference(stock_does, stock_does, mine, wide)
@@ -391,7 +404,30 @@ def _in_float64(trial: Trial, device: str) -> Story:
 
 
 def _would_be_lost(trial: Trial) -> bool:
-    return would_be_lost(trial.sample, plain if trial.kind in ON_A_GPU or trial.kind in ONCE else trial.tell)
+    once = trial.kind in ON_A_GPU or trial.kind in ONCE or trial.kind == LENGTHS or trial.tell is plain
+    return would_be_lost(trial.sample, None if once else trial.tell)
+
+
+def _deadly(operator: str) -> set[str]:
+    """The names of samples with which stock may end the process: calls on a GPU are not forked.
+
+    On the CPU it does, or refuses an argument: its code for a GPU divides by a size of 0.
+    """
+    every = [one for one in trials_of(operator, "cpu", Missing()) if one.tell is plain]
+
+    def refuses(place: int) -> bool:
+        try:
+            given, named = every[place].sample.make()
+            every[place].sample.call(*given, **named)
+        except IndexError:  # of a dimension
+            return False
+        except Exception:
+            return every[place].sample.kind == ARGUMENTS
+        return False
+
+    with closing(in_forks(len(every), refuses)) as made:
+        dies = (place for place, found in made if not isinstance(found, Done) or found.result)
+        return {every[place].sample.name for place in dies}
 
 
 def _refuses(stock: Story) -> bool:

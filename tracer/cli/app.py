@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo
 
 from tracer.base.package import VERSION
 from tracer.cli import compare, gdb, pager
@@ -102,14 +103,19 @@ def main() -> None:
     command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
     if command != "record":  # its script has them as they are
         open_closed_streams()
-    _make_only(next((word for word in sys.argv[1:] if word != "--no-pager"), ""))
-    app(prog_name="tracer")
+    every = app.registered_commands
+    app.registered_commands = (
+        _alone(next((word for word in sys.argv[1:] if word != "--no-pager"), "")) or every
+    )
+    try:
+        app(prog_name="tracer")
+    finally:
+        app.registered_commands = every
 
 
-def _make_only(name: str) -> None:
-    """That command alone, if it is one: making the options of all takes longer than reading a small trace."""
-    found = [one for one in app.registered_commands if one.callback and one.callback.__name__ == name]
-    app.registered_commands = found or app.registered_commands
+def _alone(name: str) -> list[CommandInfo]:
+    """The command of that name: making the options of all takes longer than reading a small trace."""
+    return [one for one in app.registered_commands if one.callback and one.callback.__name__ == name]
 
 
 if __name__ == "__main__":

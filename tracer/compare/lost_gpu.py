@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tracer.compare.outcomes import Raised, Story
@@ -21,6 +22,14 @@ def is_lost() -> bool:
     except RuntimeError:
         return True
     return False
+
+
+def end_captures() -> None:
+    """One that fails leaves torch's generators in it: no random number could be drawn any more."""
+    import torch
+
+    with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device="cuda")
 
 
 def would_be_lost(sample: Sample, tell: Callable[[Sample, str, int], Story] | None = None) -> bool:

@@ -7,14 +7,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tracer.compare.global_state import changed, state
 from tracer.compare.kept import TWICE, Inputs, same_bytes, shared_memory
-from tracer.compare.lost_gpu import would_be_lost
+from tracer.compare.lost_gpu import end_captures, would_be_lost
 from tracer.compare.outcomes import Form, Numbers, Raised, Story, Warned, values_of
 from tracer.compare.private_results import statistics_of
 from tracer.compare.ties import ties_of
@@ -464,21 +464,13 @@ def in_a_graph(sample: Sample, device: str, then: int) -> Story:
         with torch.cuda.graph(graph):
             result = sample.call(*operands[0], **operands[1])
     except Exception as error:
-        _end_captures()
+        end_captures()
         return {"capture": Raised.of(error)}
     for tensor, other in zip(tensors_in(operands), tensors_in(_operands(sample, 1, then)), strict=True):
         tensor.copy_(other)
     graph.replay()
     torch.cuda.synchronize()
     return _told(result, tensors_in(operands))
-
-
-def _end_captures() -> None:
-    """One that fails leaves torch's generators in it: no random number could be drawn any more."""
-    import torch
-
-    with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        torch.zeros(1, device="cuda")
 
 
 ON_A_GPU: dict[str, Tell] = {"another stream": on_another_stream, "CUDA graphs": in_a_graph}

@@ -29,7 +29,7 @@ from tracer.compare.trial_arguments import (
 from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_blame import Trial, ends_with_stock, reads_beyond, still_wrong, writing_beyond
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
+from tracer.compare.trial_samples import ERRORS, SIZES, VALUES, Sample, tensors_in, variants
 from tracer.compare.trial_stories import FAR, LENGTHS, ON_A_GPU, ONCE, WAYS, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
@@ -422,7 +422,7 @@ def _deadly(operator: str) -> set[str]:
         except IndexError:  # of a dimension
             return False
         except Exception:
-            return every[place].sample.kind == ARGUMENTS
+            return every[place].sample.kind in (ARGUMENTS, SIZES)
         return False
 
     with closing(in_forks(len(every), refuses)) as made:

@@ -52,8 +52,12 @@ def _machine(found: Difference) -> Iterator[str]:
     elif found.step.verdict == MACHINE and found.usual is not None and found.usual.factor:
         yield (
             f"the medians of all lines and of the time between them add up to {found.usual.factor:.2f} x: "
-            f"it is the machine that interrupted steps{settings}, and no line of yours"
+            f"it is the machine that interrupted steps{settings}{_or_lines(found)}"
         )
+
+
+def _or_lines(found: Difference) -> str:
+    return ", or the lines that are new or gone" if found.structural else ", and no line of yours"
 
 
 def _blamed(found: Difference, settings: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -35,11 +34,6 @@ def waiting(*, then_raised: bool = True) -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-_OF_TRACER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LIBRARIES = ("<frozen ", f"{os.path.dirname(os.__file__)}{os.sep}", f"{_OF_TRACER}{os.sep}")
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-
-
 def is_of_the_program(error: BaseException) -> bool:
     """Whether a handler of the program raised it, of a signal that came while code of tracer's ran.
 
@@ -47,8 +41,7 @@ def is_of_the_program(error: BaseException) -> bool:
     """
     found, handlers = error.__traceback__, _handlers()
     while found is not None:
-        code = found.tb_frame.f_code
-        if code in handlers or not _is_of_a_library(code.co_filename):
+        if found.tb_frame.f_code in handlers:
             return True
         found = found.tb_next
     return False
@@ -58,10 +51,6 @@ def _handlers() -> set[CodeType]:
     handlers = map(signal.getsignal, signal.valid_signals())
     functions = (handler.__func__ if type(handler) is MethodType else handler for handler in handlers)
     return {function.__code__ for function in functions if type(function) is FunctionType}
-
-
-def _is_of_a_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES) or any(folder in file for folder in _INSTALLED)
 
 
 def _action() -> ctypes.Array[ctypes.c_char]:

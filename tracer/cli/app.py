@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from copy import copy
 from typing import Annotated
 
 import typer
-from typer.models import CommandInfo
 
 from tracer.base.package import VERSION
 from tracer.cli import compare, gdb, pager
@@ -103,19 +103,15 @@ def main() -> None:
     command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
     if command != "record":  # its script has them as they are
         open_closed_streams()
-    every = app.registered_commands
-    app.registered_commands = (
-        _alone(next((word for word in sys.argv[1:] if word != "--no-pager"), "")) or every
-    )
-    try:
-        app(prog_name="tracer")
-    finally:
-        app.registered_commands = every
+    _app_of(next((word for word in sys.argv[1:] if word != "--no-pager"), ""))(prog_name="tracer")
 
 
-def _alone(name: str) -> list[CommandInfo]:
-    """The command of that name: making the options of all takes longer than reading a small trace."""
-    return [one for one in app.registered_commands if one.callback and one.callback.__name__ == name]
+def _app_of(name: str) -> typer.Typer:
+    """With that command alone, if it is one: making the options of all takes longer than a small trace."""
+    found = [one for one in app.registered_commands if one.callback and one.callback.__name__ == name]
+    alone = copy(app)
+    alone.registered_commands = found
+    return alone if found else app
 
 
 if __name__ == "__main__":

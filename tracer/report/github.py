@@ -47,7 +47,7 @@ def _narrowed(lines: list[str]) -> list[str]:
 
 def _unbroken(cell: str) -> str:
     """No line ends between a number and its unit; code stays as it is."""
-    parts = re.split(r"(`+[^`]+`+)", cell)
+    parts = re.split(r"((?<!`)`+[^`]+`+)", cell)
     return "".join(part if place % 2 else unbroken(part) for place, part in enumerate(parts))
 
 

@@ -284,7 +284,7 @@ def test_a_script_with_stock_and_with_the_override(launcher: Launcher) -> None:
     for error in cells(alone, "8x16 f32, 16x4 f32")[1:3]:
         assert 0 < float(error) < 1e-6
     assert cells(alone, "8x16 f32, 16x4 f32")[3:7] == ["128\xa0B"] * 4
-    assert re.fullmatch(r"\d+ % -> \d+ %", cells(alone, "8x16 f32, 16x4 f32")[0])
+    assert re.fullmatch(r"\d+\s% -> \d+\s%", cells(alone, "8x16 f32, 16x4 f32")[0])
     assert [path.name for path in launcher.folder.glob("*.trace")] == []
 
 

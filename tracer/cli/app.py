@@ -100,10 +100,10 @@ def main() -> None:
     installation is wrong. Under `tracer record`, once the script runs, the script's own.
     """
     forget_the_switch()
-    command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
+    command = next((word for word in sys.argv[1:] if word != "--no-pager"), "")
     if command != "record":  # its script has them as they are
         open_closed_streams()
-    _app_of(next((word for word in sys.argv[1:] if word != "--no-pager"), ""))(prog_name="tracer")
+    _app_of(command)(prog_name="tracer")
 
 
 def _app_of(name: str) -> typer.Typer:

@@ -227,7 +227,7 @@ def _no_source(wanted: str, lines: list[str]) -> NoReturn:
     places = [line.rpartition(":") for line in lines]
     numbers = (number_of(at) for file, _, at in places if _is_file(file, name))
     there = {number for number in numbers if number is not None}
-    if first := re.match(r"\d+", number):
+    if first := re.match(r"\d{1,9}", number):
         near = sorted(there, key=lambda at: abs(at - int(first[0])))[:_NEAR]
         if near:
             _end(f"no op is at {wanted}; the nearest lines of {name}: {', '.join(map(str, sorted(near)))}")

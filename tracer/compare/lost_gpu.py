@@ -1,13 +1,15 @@
-"""Calls after which a GPU answers the process no more: a kernel that refuses its values ends CUDA."""
+"""Calls that end a process, or after which a GPU answers it no more: one that refuses values ends CUDA."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
+from tracer.compare.forks import Done, in_forks
 from tracer.compare.outcomes import Raised, Story
-from tracer.compare.trial_samples import Operands, Sample, with_tensors
+from tracer.compare.trial_arguments import ARGUMENTS
+from tracer.compare.trial_samples import SIZES, Operands, Sample, leaves_of, with_tensors
 
 _LACKS = ("not implemented", "not supported")
 _OF_VALUES = ("index", "indices", "out of ", "probab", "p_in", "target")
@@ -46,6 +48,32 @@ def would_be_lost(sample: Sample, tell: Callable[[Sample, str, int], Story] | No
     except Exception:
         return False
     return any(isinstance(seen, Raised) and seen.kind == IndexError.__name__ for seen in story.values())
+
+
+def deadly(samples: Sequence[Sample]) -> set[str]:
+    """The names of those, made for the CPU, with which stock ends a process there, or refuses an argument or
+    a size that is no index: its code for a GPU divides by a size of 0.
+    """
+
+    def refuses(place: int) -> bool:
+        sample = samples[place]
+        try:
+            operands = sample.make()
+        except Exception:  # of an argument
+            return sample.kind == ARGUMENTS
+        error = _raised(sample, operands, "cpu")
+        if error is None or isinstance(error, IndexError):
+            return False
+        return sample.kind == ARGUMENTS or (sample.kind == SIZES and _has_whole_numbers(operands))
+
+    with closing(in_forks(len(samples), refuses)) as made:
+        ends = (place for place, found in made if not isinstance(found, Done) or found.result)
+        return {samples[place].name for place in ends}
+
+
+def _has_whole_numbers(operands: Operands) -> bool:
+    """Perhaps sizes, beside those that its tensors have."""
+    return bool(leaves_of(operands, lambda leaf: type(leaf) is int))
 
 
 def _refuses_values(sample: Sample, seed: int) -> bool:

@@ -16,11 +16,10 @@ from typing import Any
 from tracer.compare.cases import CUDA, STRICT, Case
 from tracer.compare.forks import Done, Ended, Waits, in_forks, may_differentiate, said_of
 from tracer.compare.global_state import put_back, within_bounds
-from tracer.compare.lost_gpu import is_lost, would_be_lost
+from tracer.compare.lost_gpu import deadly, is_lost, would_be_lost
 from tracer.compare.outcomes import Form, Raised, Story, Values, difference, promised, unsettled
 from tracer.compare.switch import Switch
 from tracer.compare.trial_arguments import (
-    ARGUMENTS,
     NUMBERS,
     arguments_beside_others,
     arguments_together,
@@ -29,7 +28,7 @@ from tracer.compare.trial_arguments import (
 from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_blame import Trial, ends_with_stock, reads_beyond, still_wrong, writing_beyond
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import ERRORS, SIZES, VALUES, Sample, tensors_in, variants
+from tracer.compare.trial_samples import ERRORS, VALUES, Sample, tensors_in, variants
 from tracer.compare.trial_stories import FAR, LENGTHS, ON_A_GPU, ONCE, WAYS, plain, widened
 from tracer.compare.workload import precision, without_warnings
 
@@ -170,13 +169,13 @@ def _made_of(
     checked, clean = 0, 0
     asked = [0]  # in each fork anew
     with_override = mmap.mmap(-1, 1)  # what a fork writes there is seen here
-    deadly = _deadly(operator) if on_gpu else set()
+    known_to_end = _deadly(operator, {trial.sample.name for trial in trials}) if on_gpu else set()
     names = [f"{short}, {trial.sample.name or 'usual'}" for trial in trials]
 
     def make(place: int, flag: Any = with_override) -> _Made:
         begin = time.process_time()
         flag[0] = 0
-        if on_gpu and trials[place].sample.name in deadly:
+        if on_gpu and trials[place].sample.name in known_to_end:
             ends[names[place]] = None
             return None, 0.0, False
         if on_gpu and _would_be_lost(trials[place]):
@@ -408,26 +407,10 @@ def _would_be_lost(trial: Trial) -> bool:
     return would_be_lost(trial.sample, None if once else trial.tell)
 
 
-def _deadly(operator: str) -> set[str]:
-    """The names of samples with which stock may end the process: calls on a GPU are not forked.
-
-    On the CPU it does, or refuses an argument: its code for a GPU divides by a size of 0.
-    """
-    every = [one for one in trials_of(operator, "cpu", Missing()) if one.tell is plain]
-
-    def refuses(place: int) -> bool:
-        try:
-            given, named = every[place].sample.make()
-            every[place].sample.call(*given, **named)
-        except IndexError:  # of a dimension
-            return False
-        except Exception:
-            return every[place].sample.kind in (ARGUMENTS, SIZES)
-        return False
-
-    with closing(in_forks(len(every), refuses)) as made:
-        dies = (place for place, found in made if not isinstance(found, Done) or found.result)
-        return {every[place].sample.name for place in dies}
+def _deadly(operator: str, wanted: set[str]) -> set[str]:
+    """The names, of these, of samples with which stock may end the process: calls on a GPU are not forked."""
+    plainly = (trial for trial in trials_of(operator, "cpu", Missing()) if trial.tell is plain)
+    return deadly([trial.sample for trial in plainly if trial.sample.name in wanted])
 
 
 def _refuses(stock: Story) -> bool:

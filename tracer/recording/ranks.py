@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from tracer.base.interrupts import is_of_the_program
 from tracer.base.machine import boot
 from tracer.base.numerals import number_of
 
@@ -73,5 +74,7 @@ def _of_torch() -> Rank | None:
         if groups is None or not groups.is_initialized() or groups.get_world_size() < 2:
             return None
         return Rank(groups.get_rank(), groups.get_world_size())
-    except Exception:  # another torch's module, or one that is being imported: then it is not known
+    except Exception as error:  # another torch's module, or one that is being imported: then it is not known
+        if is_of_the_program(error):
+            raise
         return None

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from tracer.base.interrupts import is_of_the_program
+
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
 
 
@@ -31,7 +33,8 @@ def settings() -> dict[str, object]:
     for name, ask in asked.items():
         try:
             found[name] = ask()
-        except Exception:  # mixed settings of old and new names raise, and a torch may lack one
-            continue
+        except Exception as error:  # mixed settings of old and new names raise, and a torch may lack one
+            if is_of_the_program(error):
+                raise
     variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     return found | ({"variables": variables} if variables else {})

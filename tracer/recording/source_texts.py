@@ -7,6 +7,8 @@ import stat
 import sys
 from collections.abc import Iterable
 
+from tracer.base.interrupts import is_of_the_program
+
 MOST_BYTES = 1 << 20
 """The most bytes of source lines that one process writes"""
 _LONGEST_LINE = 300
@@ -65,5 +67,7 @@ def _cells() -> dict[str, str]:
     try:
         shell = sys.modules["IPython"].get_ipython()
         return {file: f"In[{number}]" for file, number in shell.compile._filename_map.items()}
-    except Exception:  # no notebook, or an IPython that keeps this elsewhere
+    except Exception as error:  # no notebook, or an IPython that keeps this elsewhere
+        if is_of_the_program(error):
+            raise
         return {}

@@ -50,7 +50,7 @@ def memory_cells(
 
 
 def lines_at_peak(use: MemoryUse, line: Callable[[str | None], str]) -> str:
-    """`By line: a.py:15 4.8 MiB, a.py:14 3.6 MiB, ...`; "" if no line has more than one row at the peak."""
+    """`At the peak by line: a.py:15 4.8 MiB, ...`; "" if no line has more than one row at the peak."""
     held = use.table.filter(pl.col("peak_bytes") > 0)
     lines = held.group_by("source", maintain_order=True).agg(pl.col("peak_bytes").sum())
     if len(lines) == len(held):

@@ -33,8 +33,8 @@ backend that fails). After the recompile limit, only new inputs run eagerly. If 
 graph ended there. A line may have two rows: Dynamo may compile a function alone that it could not compile as
 part of its caller."""
 _REST = "torch_dynamo_resume_in_"
+"""Begins Dynamo's name for the rest of a function after a graph break; the function and the line follow"""
 _AGAIN = re.compile(rf"^(?:{_REST})+")
-"""Dynamo's name for the rest of a function after a graph break: the function, and the line of the break"""
 
 
 @dataclass(frozen=True)

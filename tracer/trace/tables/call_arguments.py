@@ -62,12 +62,11 @@ def parse_layout(layout: str) -> list[Field]:
         parts = line.split("\t")
         if len(parts) != 5 or parts[0] not in ("enter", "exit"):
             continue
+        at_exit = parts[0] == "exit"
         name, c_type = (part[:_LONGEST_NAME] for part in parts[1:3])
         offset, size = (number_of(part, _BYTES) for part in parts[3:])
         if offset is not None and size:
-            fields.setdefault(
-                (parts[0] == "exit", offset), Field(parts[0] == "exit", name, c_type, offset, size)
-            )
+            fields.setdefault((at_exit, offset), Field(at_exit, name, c_type, offset, size))
     return list(fields.values())
 
 

@@ -73,6 +73,15 @@ def test_bars_too_narrow_to_be_seen_are_made_when_the_page_is_idle(opened, many:
     assert page.evaluate(picture) != few
 
 
+def test_a_browser_without_idle_callbacks_makes_them_too(opened, many: Path) -> None:
+    """Safari has none."""
+    picture = "() => document.querySelector('#icicle canvas').toDataURL()"
+    whole = opened(many, first="window.requestIdleCallback = (work) => work()")
+    whole.wait_for_timeout(500)
+    page = opened(many, first="window.requestIdleCallback = undefined")
+    page.wait_for_function(f"(whole) => ({picture})() === whole", arg=whole.evaluate(picture))
+
+
 def test_bars_too_narrow_to_be_seen_are_found(opened, many: Path) -> None:
     said = []
     for idle in ("() => 0", "(work) => work()"):

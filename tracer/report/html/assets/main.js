@@ -40,7 +40,8 @@ async function main() {
   const icicle = new Icicle(calls, (tree, place) => chain.showBar(tree, place));
   const hasModules = calls.columns["origins.module"].some((text) => text >= 0);
   const view = { grouping: hasModules ? "module" : "line", measure: "host" };
-  const rest = () => requestAnimationFrame(() => requestIdleCallback(() => icicle.complete())); // first what is there is shown
+  const idle = window.requestIdleCallback || setTimeout; // Safari has only the second
+  const rest = () => requestAnimationFrame(() => idle(() => icicle.complete())); // first what is there is shown
   const show = () => {
     icicle.show(view.grouping, view.measure);
     if (document.documentElement.dataset.ready) rest();

@@ -18,6 +18,7 @@ TAKES_ITS_TIME = {
     "base/torch_abi.py": "what torch prints of its registrations",
     "debugger/breakpoints.py": "the user's own breakpoints",
     "debugger/program.py": "the names of Python's libraries",
+    "debugger/overlay_sources.py": "torch's own files",
     "dispatch/declarations.py": "torch's own files",
     "recording/compiled/regions.py": "code that torch wrote",
 }

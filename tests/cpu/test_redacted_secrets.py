@@ -136,7 +136,7 @@ def zq_listed_override(self, mat2):
 OPTIONS = ["--stack", "8", "--values", "scalars", "--why", "--memory"]
 READERS = [
     ["tree", "--limit", "0"],
-    ["tree", "--flat", "--by", "source", "--limit", "0"],
+    ["top", "--by", "source", "--limit", "0"],
     ["tree", "--steps"],
     ["tree", "--memory"],
     ["report"],

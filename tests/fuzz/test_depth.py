@@ -42,7 +42,7 @@ def commands() -> Iterator[list[str]]:
         ):
             yield call
     yield ["tree", TRACE, "--limit", "0", "--depth", "9000"]
-    yield ["tree", TRACE, "--flat", "--by", "module"]
+    yield ["top", TRACE, "--by", "module"]
     yield ["tree", TRACE, "--api"]
 
 

@@ -98,3 +98,14 @@ def test_help_imports_little() -> None:
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "typer" in loaded
     assert not loaded & {"torch", "numpy", "polars", "rich.markdown", "yaml"}
+
+
+def test_an_old_spelling_finds_its_command_among_all() -> None:
+    """A command makes its own options alone; the one that is typed is not the one that runs."""
+    for option, command in {"--flat": "top", "--steps": "steps", "-f": "watch"}.items():
+        done = run("--no-pager", "tree", option, "--help")
+        assert (done.returncode, done.stderr) == (
+            0,
+            f"tracer: tracer tree {option} is tracer {command} now\n",
+        )
+        assert done.stdout.startswith(f"Usage: tracer {command} ")

@@ -18,7 +18,7 @@ SECRET = "SECRET_KEY = 'hunter2'"
 KILLED = {"state": 0, "attached": 2}
 COMMANDS = {
     "tree": ["tree"],
-    "by line": ["tree", "--flat", "--by", "source"],
+    "by line": ["top", "--by", "source"],
     "report": ["report"],
     "html": ["report", "-o", "out.html", "--force"],
     "diff": ["diff", "again.trace"],

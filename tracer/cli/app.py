@@ -31,6 +31,7 @@ from tracer.cli.record import CONTEXT, record
 from tracer.cli.replay import replay
 from tracer.cli.report import report
 from tracer.cli.several import TakesSeveral
+from tracer.cli.spellings import renamed
 from tracer.cli.sql import sql
 from tracer.cli.steps import steps
 from tracer.cli.top import top
@@ -100,10 +101,14 @@ def main() -> None:
     installation is wrong. Under `tracer record`, once the script runs, the script's own.
     """
     forget_the_switch()
-    command = next((word for word in sys.argv[1:] if word != "--no-pager"), "")
+    first = 1 + (sys.argv[1:2] == ["--no-pager"])
+    command, *rest = sys.argv[first:] or [""]
     if command != "record":  # its script has them as they are
         open_closed_streams()
-    _app_of(command)(prog_name="tracer")
+    now, rest = renamed(command, rest)
+    if now != command:
+        sys.argv[first:] = [now, *rest]
+    _app_of(now)(prog_name="tracer")
 
 
 def _app_of(name: str) -> typer.Typer:

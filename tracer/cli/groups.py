@@ -6,8 +6,6 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from tracer.cli.spellings import renamed
-
 GROUPS = {
     "Record": ("record", "attach", "detach"),
     "Look": ("report", "tree", "top", "steps", "memory", "watch", "ledger", "advise", "certificate", "sql"),
@@ -20,7 +18,7 @@ GROUPS = {
 
 
 class Grouped(TyperGroup):
-    """Lists commands in groups, with their first sentence, and knows spellings of the version before."""
+    """Lists commands in groups, with their first sentence."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = max(map(len, self.commands))
@@ -28,11 +26,6 @@ class Grouped(TyperGroup):
             rows = [(name.ljust(width), _summary(self.commands[name])) for name in names]
             with formatter.section(title):
                 formatter.write_dl(rows)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, *rest = args
-        command, rest = renamed(name, rest)
-        return super().resolve_command(ctx, [command, *rest])
 
 
 def _summary(command: Any) -> str:

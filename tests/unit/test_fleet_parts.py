@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,7 @@ from rank_traces import write_rank
 
 from tracer.analysis.fleet.merge import merge
 from tracer.fleet.gather import Gathered, gather
+from tracer.fleet.pages import check_held
 from tracer.fleet.parts import Kept, Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import TraceFile, find
@@ -98,6 +100,19 @@ def bomb(rows: pl.DataFrame) -> pl.DataFrame:
     return rows[[0] * 200_000]
 
 
+def long_list(rows: pl.DataFrame) -> pl.DataFrame:
+    return with_list(rows, ["x"] * 1_000_000)
+
+
+def long_text(rows: pl.DataFrame) -> pl.DataFrame:
+    return with_list(rows, ["x" * 10_000_000])
+
+
+def with_list(rows: pl.DataFrame, value: list[str]) -> pl.DataFrame:
+    name = next(name for name, kind in rows.schema.items() if kind == pl.List)
+    return rows.with_columns(pl.Series(name, [value] * rows.height))
+
+
 def counted(rows: pl.DataFrame) -> list[str]:
     return [name for name in ("ranks", "calls") if name in rows.columns]
 
@@ -106,7 +121,7 @@ def counted(rows: pl.DataFrame) -> list[str]:
     ("name", "change"),
     [
         *(("ops", change) for change in (other_columns, other_types)),
-        *(("ranks", change) for change in (no_rows, endless)),
+        *(("ranks", change) for change in (no_rows, endless, long_list, long_text)),
         *(("groups", change) for change in (endless, bomb)),
     ],
 )
@@ -137,3 +152,17 @@ def test_each_table_is_read_as_it_was_written(out: Path) -> None:
     for file in files:
         assert part.table(file.stem).equals(pl.read_parquet(file))
     assert part.table("calls", 1, 3)["number"].to_list() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["ranks", "calls"])
+def test_any_bytes_are_counted_or_refused(out: Path, name: str) -> None:
+    """Counts and places of a footer and of the headers of its pages, each as any number."""
+    part: Kept = Parts(out).all()[1]
+    file = part.folder / f"{name}.parquet"
+    data = file.read_bytes()
+    for place in range(0, len(data), 3):
+        changed = bytearray(data)
+        changed[place : place + 2] = (0xFF, 0x7F) if place % 2 else (0x00, 0xFF)
+        file.write_bytes(changed)
+        with file.open("rb") as opened, suppress(ValueError, LookupError, TypeError, OSError, OverflowError):
+            check_held(opened.fileno())

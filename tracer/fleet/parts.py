@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import polars as pl
 from tracer.analysis.fleet.partial import SCHEMAS
 from tracer.analysis.fleet.rank_tables import RankTables
 from tracer.base.boundary import beside, inside, open_regular
+from tracer.fleet.pages import check_held
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
 from tracer.trace.bytes.damage import DamagedError, whole
@@ -28,8 +28,6 @@ _LONGEST = 200
 """Characters of a folder's name, of 255 that file systems take"""
 _MOST_RANKS = 1 << 20
 """As trace.bytes.documents: what says which ranks are missing, counts them"""
-_ROWS_PER_BYTE = 16
-"""A part has fewer; a file of some bytes could claim any number of equal rows"""
 _TEXT, _NUMBER, _NULL = str, int, type(None)
 _FIELDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("job", "host", "trace", "version"), (_TEXT,)),
@@ -197,9 +195,8 @@ def _kept(folder: Path) -> Kept:
 
 def _collected(file: Path, name: str, of: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
     with open(open_regular(file), "rb") as opened:
+        check_held(opened.fileno())
         rows = pl.scan_parquet(f"/proc/self/fd/{opened.fileno()}", hive_partitioning=False)
         if rows.collect_schema() != pl.Schema(SCHEMAS[name]):
             raise ValueError("it has other columns than a part")
-        if rows.select(pl.len()).collect().item() > _ROWS_PER_BYTE * os.fstat(opened.fileno()).st_size:
-            raise ValueError("it has more rows than its bytes can hold")
         return of(rows).collect()

@@ -70,7 +70,7 @@ def _pages(file: int, meta: dict[int, Any]) -> Iterator[_Page]:
     while place < end:
         compact = _Compact(os.pread(file, _LONGEST_HEADER, place))
         header = compact.struct()
-        kind = next((header[field] for field in _KINDS_OF_PAGE if field in header), {})
+        kind: dict[int, int] = next((header[field] for field in _KINDS_OF_PAGE if field in header), {})
         numbers = kind[_PAGE_VALUES], header[_PAGE_BYTES], header[_PAGE_PACKED]
         if min(numbers) < 0:
             raise ValueError("a page with fewer than no bytes")

@@ -69,6 +69,7 @@ VALUES = (
     "\x1fcall:²",
     "\x1fkernel:#",
     "\x1fphase:",
+    "\x1fhanded over:\x1b]0;x\x07\n# title",
     "torch.save",
     "torch.nosuch",
     "cuda:99999999999999999999",

@@ -10,7 +10,7 @@ from synthetic import CERTIFICATE, ENUMS, Lane, TraceWriter, tensor, text
 
 RANGES = (
     *("forward of mine", "\x1fcall:1", "\x1fkernel:triton_poi_0#1", "\x1fphase:backend_compile:0/0"),
-    "\x1fimport:torch._dynamo",
+    *("\x1fimport:torch._dynamo", "\x1fhanded over:not float32"),
 )
 SCALARS = ('"mean"', '{"process_group":"0"}', '[1,{"device":"cpu"}]')
 DOCUMENTS: dict[str, Any] = {

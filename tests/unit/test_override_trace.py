@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from synthetic import AUTOGRAD_CPU, CPU, REDISPATCH, TraceWriter
 from typer.testing import CliRunner
@@ -196,6 +197,38 @@ def test_damaged_documents_are_left_out(tmp_path: Path) -> None:
     lane.exit()
     trace = load(writer.write(tmp_path / "x.trace"))
     assert [one["name"] for one in trace.certificate["overrides"]] == ["mine"]
+
+
+def test_a_call_that_was_left_to_stock_says_so_and_no_other(tmp_path: Path) -> None:
+    """In which calls it did not run was only counted: a reader found no line of them."""
+    writer = TraceWriter()
+    writer.process()
+    entries = [entry(ran=1, handed_over={"not float32": 2, "K = 0": 1})]
+    writer.json(0, "overrides", {"compiled_frames": 0, "overrides": entries})
+    writer.hop(1, registered_at=OWN)
+    writer.hop(2, op="aten::neg")
+    lane = writer.lane()
+    for number, reason in enumerate(["", "not float32", "K = 0", "not float32"], 1):
+        lane.enter(1)
+        if reason:
+            lane.define_string(number, f"\x1fhanded over:{reason}")
+            lane.range_enter(number)
+            lane.enter(2)
+            lane.exit()
+            lane.range_exit()
+        lane.exit()
+    trace = load(writer.write(tmp_path / "x.trace"))
+    mine = trace.hops.filter(pl.col("override") == "mine")
+    assert mine["handed_over"].to_list() == [None, "not float32", "K = 0", "not float32"]
+    assert trace.hops["handed_over"].count() == 3
+    assert trace.certificate["overrides"][0]["handed_over_hops"] == 3
+    assert trace.ranges.is_empty()
+    found = CliRunner().invoke(app, ["tree", str(trace.path), "--depth", "1"]).stdout.splitlines()
+    assert [line.partition(" override ")[2] for line in found if "aten::mm" in line] == [
+        "mine",
+        "mine (left to stock: not float32)",
+        "mine (left to stock: K = 0)",
+    ]
 
 
 def test_rows_of_an_override_say_how_many_calls_it_left_to_stock_and_why(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ BY_PARENT, UNASKED = 0, 3
 COLUMNS = {
     "hops": "id op key kernel kind source start_ns end_ns self_ns module step phase parent process thread "
     "registered_at rule inputs called_from python_stack range sequence_nr backward_node forward_hop raised "
-    "override key_set thread_keys open",
+    "override handed_over key_set thread_keys open",
     "signatures": "id position shape stride dtype device requires_grad layout keys list_length",
     "dispatch_keys": "priority key functionality",
     "key_sets": "id keys",

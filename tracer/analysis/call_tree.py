@@ -17,7 +17,7 @@ from tracer.analysis.trees import Forest, own_or_forward_line
 from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
-_LABEL = ("kind", "op", "key", "kernel", "registered_at", "override")
+_LABEL = ("kind", "op", "key", "kernel", "registered_at", "override", "handed_over")
 _ORIGIN = ("module", "line", "called_from", "backward_node", "part")
 
 
@@ -31,7 +31,7 @@ class CallTree:
     gpu_ns that is in no hop below; else 0), longest_ns, median_ns, raised, id (of the first row in its own
     table, -1: none), stack (its id in python_stacks), inputs (the most frequent id, null: none) and
     inputs_count (distinct ones).
-    labels: kind, op, key, kernel, registered_at, override.
+    labels: kind, op, key, kernel, registered_at, override, handed_over.
     origins: module, line, called_from, backward_node, part (the phase, of analysis.phases; null: no hop is in
     the call).
     """

@@ -24,9 +24,9 @@ OF_A_GROUP = ["process", "thread", "source", "called_from", "backward_node", "ra
 _AT_ONCE = 1 << 20
 """Rows: columns in between of all rows would take more memory than the result"""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_LABEL = ("op", "key", "kernel", "kind", "raised", "open")
+_LABEL = ("op", "key", "kernel", "kind", "handed_over", "raised", "open")
 _SHOWN = (
-    *("op", "key", "kernel", "kind", "registered_at", "rule", "override"),
+    *("op", "key", "kernel", "kind", "registered_at", "rule", "override", "handed_over"),
     *("source", "module", "raised", "open"),
 )
 _MEASURED = ("gpu_ns", "queries", "others")
@@ -187,7 +187,7 @@ def fold(
     into this line), count (of them under each hop of the line above), median_ns, median_self_ns (null
     where that is not known: links.combine), total_ns, signatures (list of the distinct ids, null among
     them), modules (distinct ones, of outermost hops; else null), parent_node (row in nodes, null at level 0),
-    and as `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule, override,
+    and as `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule, override, handed_over,
     signature (id or null), source, module, raised, open.
 
     relu(max max) relu(max max) add     ->    level  op    members  count  parent_node

@@ -30,14 +30,14 @@ class Counts:
         with counting:
             self.ran += 1
 
-    def hand_over(self, reason: str) -> bool:
-        """Returns whether the reason is new."""
+    def hand_over(self, reason: str) -> tuple[str, bool]:
+        """Returns the reason that it is counted under, and whether that is new."""
         with counting:
             is_new = reason not in self.handed_over
             if is_new and len(self.handed_over) >= _REASONS:
                 reason, is_new = _OTHER, _OTHER not in self.handed_over
             self.handed_over[reason] = self.handed_over.get(reason, 0) + 1
-        return is_new
+        return reason, is_new
 
     def reset(self) -> None:
         with counting:

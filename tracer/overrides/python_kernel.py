@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from functools import update_wrapper
@@ -84,8 +85,7 @@ class PythonKernel:
     def _call(self, keys: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         inside = self._inside
         if getattr(inside, "running", False):
-            self.counts.hand_over(BY_ITSELF)
-            return call_stock(self._stock, keys, args, kwargs, self._of_tensors)
+            return self._hand_over(BY_ITSELF, keys, args, kwargs)
         inside.running = True
         given = (args, kwargs) if self._defaults is None else self._defaults.filled(args, kwargs)
         try:
@@ -101,9 +101,20 @@ class PythonKernel:
             return result
         finally:
             inside.running = False
-        if self.counts.hand_over(reason):
+        return self._hand_over(reason, keys, args, kwargs)
+
+    def _hand_over(self, reason: str, keys: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Stock's result. A recording has the reason at this call."""
+        reason, is_new = self.counts.hand_over(reason)
+        if is_new:
             say_handed_over(self.name, self.target.operator, [reason])
-        return call_stock(self._stock, keys, args, kwargs, self._of_tensors)
+        native = sys.modules.get("tracer._C")  # no recording without it
+        mark = native.enter_range(f"handed over:{reason}") if native else 0
+        try:
+            return call_stock(self._stock, keys, args, kwargs, self._of_tensors)
+        finally:
+            if native and mark:
+                native.leave_range(mark)
 
     def _note(self, error: Exception) -> None:
         if hasattr(error, "add_note"):  # Python 3.11

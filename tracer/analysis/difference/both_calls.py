@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SIDES = ("before", "after")
 SUMS = ("ns", "gpu_ns", "calls")
 _SHARED = ("kind", "op", "key", "kernel", "module", "backward_node")
-_OF_ONE_SIDE = ("registered_at", "override", "called_from", "part")
+_OF_ONE_SIDE = ("registered_at", "override", "handed_over", "called_from", "part")
 """What would keep equal calls of both sides apart"""
 
 

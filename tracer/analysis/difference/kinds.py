@@ -231,7 +231,8 @@ def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> di
     """The chain of each distinct structure."""
     first = table.group_by("structure").agg(pl.col("row").min())
     columns = forest.hops.select(
-        pl.col("kind", "op", "key", "kernel", "override").cast(pl.String), pl.col("inputs").cast(pl.Int64)
+        pl.col("kind", "op", "key", "kernel", "override", "handed_over").cast(pl.String),
+        pl.col("inputs").cast(pl.Int64),
     )
     sizes = counts(forest.root, len(forest.root))
     found = {}
@@ -243,8 +244,9 @@ def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> di
 
 
 def _link(level: int, cells: tuple[Any, ...], texts: Mapping[int, str]) -> Link:
-    kind, op, key, kernel, override, inputs = cells
-    more = f"(override {override})" if override else ""
+    kind, op, key, kernel, override, handed_over, inputs = cells
+    left = f", left to stock: {handed_over}" if handed_over else ""
+    more = f"(override {override}{left})" if override else ""
     if kind == "library":  # modes such as the compute type; sizes are those of the inputs
         modes = _SIZES.sub("", texts.get(inputs, "")).rstrip(", ")
         more = f"({modes})" if modes else ""

@@ -39,7 +39,6 @@ _FIGURES = frozenset(
         *("outermost", "inner", "exit", "events", "slow", "before_ns", "after_ns"),
     )
 )
-_REASONS = ("another reason", "called by the override itself")
 Keep = Callable[[Names, Any], Any]
 """What stays of a field; GONE: nothing"""
 
@@ -318,9 +317,7 @@ DOCUMENTS: dict[str, Any] = {
                 "kernel": by(lambda names, text: names.chosen("kernels of overrides", text)),
                 "registered_at": by(Names.registered_at),
                 **dict.fromkeys(("from_ns", "to_ns", "times", "ran"), plain),
-                "handed_over": Each(
-                    by(lambda names, text: text if text in _REASONS else names.instead("reason", text)), plain
-                ),
+                "handed_over": Each(by(Names.reason), plain),
             }
         ],
     },

@@ -40,6 +40,8 @@ _THREAD = re.compile(
 )
 _SHORT_PATH = re.compile(r"[\w.@+=,~ -]+(?:/[\w.@+=,~ -]+)*")
 _MODULE_CALL = "\x1fmodule:"
+_REASONS = ("another reason", "called by the override itself")
+_LEFT_TO_STOCK = "\x1fhanded over:"
 _OWN_RANGE = re.compile("(?P<kind>\x1f(?:kernel|bench|import):)(?P<name>[^#]*)(?P<number>#\\d+)?", re.DOTALL)
 _RANGE_OF_CLASS = re.compile(r"(?:Optimizer\.(?:step|zero_grad)|enumerate\(DataLoader\))#(?P<name>[\w.]+)")
 _RANGE_OF_TORCH = re.compile(
@@ -162,12 +164,18 @@ class Names:
             root, _, names = text.removeprefix(_MODULE_CALL).partition(".")
             names, root = self.modules(names, root)
             return _MODULE_CALL + ".".join(filter(None, (root, names)))
+        if text.startswith(_LEFT_TO_STOCK):
+            return _LEFT_TO_STOCK + self.reason(text.removeprefix(_LEFT_TO_STOCK))
         if known := _OWN_RANGE.fullmatch(text):
             is_import = "import" in known["kind"]
             of = "imported modules" if is_import else _COMPILED_KERNELS
             nobodys = is_import and known["name"].partition(".")[0] in _NOT_CHOSEN
             return f"{known['kind']}{self.chosen(of, known['name'], known=nobodys)}{known['number'] or ''}"
         return self.instead("\x1frange" if text.startswith("\x1f") else "range", text)
+
+    def reason(self, text: str) -> str:
+        """Why an override left a call to stock."""
+        return text if text in _REASONS else self.instead("reason", text)
 
     def cuda_function(self, text: str) -> str:
         return self.chosen("functions of CUDA", text)

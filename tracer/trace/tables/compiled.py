@@ -1,4 +1,5 @@
-"""Tracer's own ranges: calls of compiled code, its kernels, phases of the compiler, modules, imports."""
+"""Tracer's own ranges: calls of compiled code, its kernels, phases of the compiler, modules, imports, and
+calls that an override left to stock."""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ class CompiledTables:
     imports: pl.DataFrame
     documents: list[dict[str, Any]] = field(default_factory=list)
     """The description of the region of each call; {}: there is none"""
+    handed_over: tuple[Index, list[str]] = field(default_factory=lambda: (np.empty(0, np.int64), []))
+    """Rows of hops whose override left the call to stock, and why"""
     functions: pl.DataFrame = field(default_factory=lambda: _functions([], pl.Series([], dtype=pl.String)))
     """See _functions"""
 
@@ -49,7 +52,7 @@ class _Shared:
 
     columns: Columns
     kinds: list[str]
-    """What each row is: call, kernel, bench, phase, module, import"""
+    """What each row is: call, kernel, bench, phase, module, import, handed over"""
     texts: list[str]
     """The text of each row after its kind"""
     sources: list[str]
@@ -117,8 +120,20 @@ def compiled_tables(
         _modules_table(shared, "module", MODULE_CALLS),
         _modules_table(shared, "import", IMPORTS),
         documents,
+        _handed_over(shared),
         functions,
     )
+
+
+def with_handed_over(hops: pl.DataFrame, compiled: CompiledTables) -> pl.DataFrame:
+    """The hops with the reason why an override left a call to stock, where it did and the trace has it."""
+    rows, reasons = compiled.handed_over
+    if not len(rows):
+        return hops
+    texts = list(dict.fromkeys(reasons))
+    code = np.full(len(hops), -1, np.int32)
+    code[rows] = [texts.index(reason) for reason in reasons]
+    return hops.with_columns(handed_over=named(texts, code))
 
 
 def with_compiled_kernels(
@@ -204,6 +219,15 @@ def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], 
 def _thread_numbers(*columns: NDArray[Any]) -> tuple[Index, Index]:
     process, thread, of_process, of_thread = (column.astype(np.int64) for column in columns)
     return process << 32 | thread, of_process << 32 | of_thread
+
+
+def _handed_over(shared: _Shared) -> tuple[Index, list[str]]:
+    rows = shared.rows("handed over")
+    columns = {name: shared.columns[name][rows] for name in ("process", "thread", "start")}
+    start = nanoseconds(columns["start"], shared.to_ns)
+    hop = innermost(shared.hops, columns["process"], columns["thread"], start)
+    known = np.append(shared.hops["override"].is_not_null().to_numpy(), [False])[hop]
+    return hop[known], [shared.texts[row] for row in rows[known].tolist()]
 
 
 def _documents(shared: _Shared, calls: Index, definitions: Definitions) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from tracer.trace.names.demangle import prepare
 from tracer.trace.names.keys import KeyNames, find_key_names
 from tracer.trace.names.roles import allocates, loads_code
 from tracer.trace.tables.call_arguments import CallArguments
-from tracer.trace.tables.compiled import compiled_tables, with_compiled_kernels
+from tracer.trace.tables.compiled import compiled_tables, with_compiled_kernels, with_handed_over
 from tracer.trace.tables.compiled_ops import with_lines_of_nodes
 from tracer.trace.tables.cuda import CallTables, activity_table, call_tables, device_table
 from tracer.trace.tables.gather import Gathered, gather_hops
@@ -233,7 +233,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     compiled = compiled_tables(
         own_ranges, names, list(vocabulary.sources.numbers), definitions, hops, steps, to_ns
     )
-    hops = with_lines_of_nodes(hops, compiled)
+    hops = with_handed_over(with_lines_of_nodes(hops, compiled), compiled)
     activities = with_compiled_kernels(activities, calls.api_calls, compiled.kernels)
     environment = _environment(definitions.documents)
     thread_names = definitions.thread_names

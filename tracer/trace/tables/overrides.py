@@ -42,8 +42,8 @@ def overrides_of(
     Its fields are those of the document that `tracer.overrides.journal` writes, over all processes
     (times since the recording began at `begin_ns` of CLOCK_MONOTONIC; `from_ns` 0: before the first
     hop, `to_ns` null: to the end), and
-    `processes` in which it was on, `hops` that ran its kernel function, `never_ran`: why not, null
-    where it ran. `only`: what left hops out of the table.
+    `processes` in which it was on, `hops` that ran its kernel function, `handed_over_hops` of these that say
+    why they left the call to stock, `never_ran`: why not, null where it ran. `only`: what left hops out of the table.
     """
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     compiled = 0
@@ -54,13 +54,14 @@ def overrides_of(
             _merge(found.setdefault(key, _nothing(*key)), entry, process, begin_ns)
     if not found:
         return []
-    ran = hops.filter(pl.col("override").is_not_null()).group_by("override", "op").len()
-    counted = {(str(name), str(op)): count for name, op, count in ran.iter_rows()}
+    ran = hops.filter(pl.col("override").is_not_null()).group_by("override", "op")
+    counts = ran.agg(pl.len(), pl.col("handed_over").count().alias("left"))
+    counted = {(str(name), str(op)): (hops, left) for name, op, hops, left in counts.iter_rows()}
     first = hops["start_ns"].min()
     for one in found.values():
         one["from_ns"] *= isinstance(first, int) and one["from_ns"] > first
         one["processes"] = len(one["processes"])
-        one["hops"] = counted.get((one["name"], one["operator"]), 0)
+        one["hops"], one["handed_over_hops"] = counted.get((one["name"], one["operator"]), (0, 0))
         one["never_ran"] = None if one["ran"] else _why_not(one, hops, compiled, only)
     return list(found.values())
 

@@ -41,6 +41,7 @@ HOPS: Schema = {
     "forward_hop": ID,
     "raised": pl.Boolean,
     "override": STRING,
+    "handed_over": STRING,
     "key_set": ID,
     "thread_keys": ID,
     "open": pl.Boolean,

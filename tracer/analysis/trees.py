@@ -187,8 +187,8 @@ def fold(
     into this line), count (of them under each hop of the line above), median_ns, median_self_ns (null
     where that is not known: links.combine), total_ns, signatures (list of the distinct ids, null among
     them), modules (distinct ones, of outermost hops; else null), parent_node (row in nodes, null at level 0),
-    and as `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule, override, handed_over,
-    signature (id or null), source, module, raised, open.
+    and as `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule, override,
+    handed_over, signature (id or null), source, module, raised, open.
 
     relu(max max) relu(max max) add     ->    level  op    members  count  parent_node
                                               0      relu  2        2      null

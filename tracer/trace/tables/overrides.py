@@ -43,7 +43,8 @@ def overrides_of(
     (times since the recording began at `begin_ns` of CLOCK_MONOTONIC; `from_ns` 0: before the first
     hop, `to_ns` null: to the end), and
     `processes` in which it was on, `hops` that ran its kernel function, `handed_over_hops` of these that say
-    why they left the call to stock, `never_ran`: why not, null where it ran. `only`: what left hops out of the table.
+    why they left the call to stock, `never_ran`: why not, null where it ran. `only`: what left
+    hops out of the table.
     """
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     compiled = 0

@@ -242,7 +242,7 @@ def test_the_flat_table_and_the_report_have_a_row_a_module() -> None:
     assert "| | 8.00 us | 53.3 % | 8.00 us | | | | 0 | 0 | `layers` |" in section
     assert "| 1 | 1 | no module |" in section
     lines = [plain(line).split() for line in flat_lines(table, "module")]
-    assert lines[0] == ["total", "forward", "backward", "self", "of", "self", "calls", "hops", "module"]
+    assert lines[0] == ["total", "forward", "backward", "self", "of", "self", "op", "calls", "hops", "module"]
     assert lines[1] == "14.0 us 9.0 us 5.0 us 6.0 us 40.0 % 2 2 Model".split()
 
 

@@ -53,7 +53,7 @@ def test_a_range_has_the_time_of_the_ranges_inside_once_and_its_own_wall_time() 
         (None, 1, 1000, 1000, 0),
     ]
     lines = [plain(line).split() for line in flat_lines(table, "range")]
-    assert lines[0] == ["wall", "total", "self", "of", "self", "calls", "hops", "range"]
+    assert lines[0] == ["wall", "total", "self", "of", "self", "op", "calls", "hops", "range"]
     assert lines[1] == "11.0 us 4.0 us 3.0 us 50.0 % 3 3 epoch".split()
 
 

@@ -67,7 +67,8 @@ def flat_lines(
     rows = [
         _figures(row, share, titles) for row, share in zip(shown.iter_rows(named=True), shares, strict=True)
     ]
-    titles = [f"of {of}" if title == "of" else title for title in titles]
+    named = {"of": f"of {of}"} | ({"calls": "op calls"} if by in ("module", "range") else {})
+    titles = [named.get(title, title) for title in titles]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     yield from _placed(("cost", _aligned(titles, widths)), [("cost", _TITLES[by])], width)
     for row, figures in zip(shown.iter_rows(named=True), rows, strict=True):

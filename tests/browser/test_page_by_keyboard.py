@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hostile
 import pytest
 import viewers
 from made_pages import RESNET, SPLIT, drawing, written
@@ -269,6 +270,15 @@ def test_a_word_longer_than_the_first_screen_is_broken(opened, training: Path) -
     assert texts.count() >= 2
     texts.evaluate_all("all => all.forEach(each => { each.textContent = 'x'.repeat(200); })")
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("word", ["n" * 8000, "a.b_c" * 1600, "/d" * 4000], ids=["letters", "dots", "path"])
+def test_names_of_any_length_make_no_page_wide(opened, folder: Path, word: str) -> None:
+    """They were 85,000 pixels: of a stranger's trace each name, also in lists and texts, has any length."""
+    trace = load(hostile.write(folder / "long.trace", word))
+    page = opened(written(folder / "long.html", Reading(trace, "long.trace")), 400)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])

@@ -391,3 +391,17 @@ def test_the_groups_of_a_dimension_are_one_row(tmp_path: Path) -> None:
     rows = {row["group"]: row for row in table_of(page, "Collectives")}
     assert set(rows) == {"`0`", "`mesh_tp` (2 groups)"}
     assert (rows["`mesh_tp` (2 groups)"]["times"], rows["`mesh_tp` (2 groups)"]["ranks"]) == ("6", "2")
+
+
+def test_calls_of_symmetric_memory_are_counted_as_not_matched(tmp_path: Path) -> None:
+    """They name no group of torch.distributed: nothing said that ranks exchange anything."""
+    for rank in range(2):
+        for number, op in enumerate(("symm_mem::one_shot_all_reduce", "symm_mem::nvshmem_put")):
+            path = tmp_path / "job" / f"rank{rank}.{number}.trace"
+            write_rank(path, rank + 2 * number, 4, collectives=2, ops=3 - number, op=op)
+    said = (
+        "20 calls of symmetric memory, most of them `symm_mem::one_shot_all_reduce`, cannot be matched across "
+        "ranks: who waited in them is not known."
+    )
+    assert said in in_words(merged(tmp_path / "job", tmp_path / "out"))
+    assert f"\n\n{said}\n" in job_page(load_job(tmp_path / "job"), "job")

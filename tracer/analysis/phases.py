@@ -42,7 +42,7 @@ OF_STEPS = "Optimizer.step#"
 OF_LOADERS = "enumerate(DataLoader)#"
 _LOADING = "pt_data_worker"
 _OF_TRANSFERS = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:")  # what back ends mark, on threads of their own
-_OF_DISTRIBUTED = ("c10d::", "c10d_functional::", "_c10d_functional::")
+_OF_DISTRIBUTED = ("c10d::", "c10d_functional::", "_c10d_functional::", "symm_mem::")
 _FIRST_GRADIENT = "aten::ones_like"  # what loss.backward() begins with
 _Flags = NDArray[np.bool_]
 

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
+from tracer.analysis.job.collectives import SYMMETRIC
 from tracer.analysis.job.outstanding_table import outstanding_of
 from tracer.analysis.job.stuck_tables import mismatched_of, unanswered_of
 from tracer.report.cells import code, item, prose
@@ -114,7 +115,7 @@ def facts_in_words(tables: Tables) -> list[str]:
         )
     if incomplete:
         found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
-    found += _only_ops_in_words(tables) + missing_in_words(tables)
+    found += _only_ops_in_words(tables) + missing_in_words(tables) + _symmetric_in_words(tables)
     for job, own in _jobs_of(tables["ranks"]):
         left_out = dict(own.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
         found += [_of_job(job, tables) + said for said in dumps_in_words(left_out)]
@@ -138,6 +139,18 @@ def _only_ops_in_words(tables: Tables) -> list[str]:
         f"{_of_job(job, tables)}Of {count(ranks, 'rank')} only {prose(only_ops_in_words(patterns))} were "
         "recorded: others may have run, unseen."
         for job, patterns, ranks in by.iter_rows()
+    ]
+
+
+def _symmetric_in_words(tables: Tables) -> list[str]:
+    """Exchanges through memory that ranks share, which name no group and no number."""
+    op = pl.col("op").cast(pl.String)
+    ops = tables["ops"].filter(op.str.starts_with(SYMMETRIC) & (pl.col("calls") > 0))
+    by = ops.group_by("job", maintain_order=True).agg(pl.col("calls").sum(), op.sort_by("calls").last())
+    return [
+        f"{_of_job(job, tables)}{count(calls, 'call')} of symmetric memory, most of them "
+        f"{code(name)}, cannot be matched across ranks: who waited in them is not known."
+        for job, calls, name in by.iter_rows()
     ]
 
 

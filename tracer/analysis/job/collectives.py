@@ -12,6 +12,8 @@ from tracer.analysis.job.part import RankPart
 from tracer.analysis.phases import BACKWARD, in_backward
 
 NAMESPACE = "c10d::"
+SYMMETRIC = "symm_mem::"
+"""Ops on memory that ranks share (torch.distributed._symmetric_memory, NVSHMEM)"""
 _ALL_WAIT = (
     *("c10d::allreduce_", "c10d::allgather_", "c10d::_allgather_base_", "c10d::alltoall_"),
     *("c10d::alltoall_base_", "c10d::reduce_scatter_", "c10d::_reduce_scatter_base_", "c10d::barrier"),

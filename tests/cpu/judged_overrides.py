@@ -15,7 +15,8 @@ import torch
 
 from tracer import overrides
 from tracer.compare.switch import Switch
-from tracer.compare.trials import Missing, TrialResult, made_trials
+from tracer.compare.trial_runs import Missing, TrialResult
+from tracer.compare.trials import made_trials
 
 
 class Wrong(NamedTuple):

@@ -17,9 +17,10 @@ from lazily import torch
 from tracer import overrides
 from tracer.compare.several import implementations
 from tracer.compare.switch import Switch
+from tracer.compare.trial_runs import Missing, result_of
 from tracer.compare.trial_samples import Sample
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS
-from tracer.compare.trials import Missing, Trials, _tried, run_trials, trials_of
+from tracer.compare.trials import Trials, run_trials, trials_of
 from tracer.compare.verdict import of_trials
 
 
@@ -361,7 +362,7 @@ def test_other_operators_are_tried_too() -> None:
     )
     switch = Switch(["tested"])
     trials = trials_of("aten::gru.input", "cpu", Missing(), quick=True)
-    results = [_tried(trial, switch, "gru", bytearray(1))[0] for trial in trials]
+    results = [result_of(trial, switch, "gru", bytearray(1))[0] for trial in trials]
     assert [result for result in results if result and result.wrong] == []  # gru itself is composite
 
 
@@ -370,10 +371,10 @@ def test_only_operators_of_the_override_are_tried() -> None:
 
 
 def test_a_trial_keeps_its_name_where_values_of_stock_are_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracer.compare.trials._unsettled", lambda *_: {"the values of result"})
+    monkeypatch.setattr("tracer.compare.trial_runs._unsettled", lambda *_: {"the values of result"})
     overrides.register("aten::mm", "CPU", stock, name="tested")
     (trial, *_) = trials_of("aten::mm", "cpu", Missing(), quick=True)
-    result, _ = _tried(trial, Switch(["tested"]), "mm, usual", bytearray(1))
+    result, _ = result_of(trial, Switch(["tested"]), "mm, usual", bytearray(1))
     assert result is not None
     assert (result.name, result.wrong) == ("mm, usual", "")
 

@@ -15,9 +15,9 @@ from tracer.compare.outcomes import Form, Values, difference, unsettled, values_
 from tracer.compare.switch import Switch
 from tracer.compare.ties import ties_of
 from tracer.compare.trial_blame import Trial, ends_with_stock, writing_beyond
+from tracer.compare.trial_runs import result_of
 from tracer.compare.trial_samples import USUAL, Sample
 from tracer.compare.trial_stories import input_changed_in_place
-from tracer.compare.trials import _tried
 
 
 def said(stock: Any, override: Any, exact: Any = None, **known: Any) -> str:
@@ -194,7 +194,7 @@ def test_what_stock_did_twice_by_chance_is_no_promise(each: int) -> None:
         sample = Sample(USUAL, "", lambda: ([torch.ones(3)], {}), torch.ops.tracer_tests.rare.default)
         overrides.register("tracer_tests::rare", "CPU", always, name="tested")
         try:
-            found, _ = _tried(Trial(USUAL, sample), Switch(["tested"]), "rare", bytearray(1))
+            found, _ = result_of(Trial(USUAL, sample), Switch(["tested"]), "rare", bytearray(1))
         finally:
             overrides.unregister("tested")
     assert found is not None

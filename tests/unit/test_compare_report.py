@@ -23,7 +23,8 @@ from tracer.compare.program import Alone, OpComparison, ProgramComparison
 from tracer.compare.program_markdown import render as render_program
 from tracer.compare.roof import BYTES, Limit
 from tracer.compare.timing import Samples
-from tracer.compare.trials import TrialResult, Trials
+from tracer.compare.trial_runs import TrialResult
+from tracer.compare.trials import Trials
 
 BOUND = Bound(relative=2e-6, largest=1e-6, scaled=True)
 FACTS = {"argv": ["/usr/bin/tracer", "compare", "mm"], "torch": "2.13.0+cpu", "device": "CPU, 2 threads"}

@@ -400,8 +400,8 @@ def test_calls_of_symmetric_memory_are_counted_as_not_matched(tmp_path: Path) ->
             path = tmp_path / "job" / f"rank{rank}.{number}.trace"
             write_rank(path, rank + 2 * number, 4, collectives=2, ops=3 - number, op=op)
     said = (
-        "20 calls of symmetric memory, most of them `symm_mem::one_shot_all_reduce`, cannot be matched across "
-        "ranks: who waited in them is not known."
+        "20 calls of symmetric memory, most of them `symm_mem::one_shot_all_reduce`, cannot be matched "
+        "across ranks: who waited in them is not known."
     )
     assert said in in_words(merged(tmp_path / "job", tmp_path / "out"))
     assert f"\n\n{said}\n" in job_page(load_job(tmp_path / "job"), "job")

@@ -208,8 +208,9 @@ def test_a_call_that_was_left_to_stock_says_so_and_no_other(tmp_path: Path) -> N
     writer.hop(1, registered_at=OWN)
     writer.hop(2, op="aten::neg")
     lane = writer.lane()
+    lane.define_source(1, "a.py", 3)
     for number, reason in enumerate(["", "not float32", "K = 0", "not float32"], 1):
-        lane.enter(1)
+        lane.enter(1, source=1)
         if reason:
             lane.define_string(number, f"\x1fhanded over:{reason}")
             lane.range_enter(number)
@@ -229,6 +230,9 @@ def test_a_call_that_was_left_to_stock_says_so_and_no_other(tmp_path: Path) -> N
         "mine (left to stock: not float32)",
         "mine (left to stock: K = 0)",
     ]
+    section = render(Reading(trace, "x.trace")).partition("## Overrides")[2]
+    assert "handed 2 calls over to stock: not float32, at `a.py:3` (2 calls)\n" in section
+    assert "handed 1 call over to stock: K = 0, at `a.py:3`\n" in section
 
 
 def test_rows_of_an_override_say_how_many_calls_it_left_to_stock_and_why(tmp_path: Path) -> None:

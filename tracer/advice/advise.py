@@ -25,6 +25,7 @@ class Advised:
     """What the rules say of a trace.
 
     steps, step_ns   how many steady steps were looked at, and the median of their time without tracer
+    recorded_ns      that median with what recording them cost, as `tracer steps` has it
     rows             what to do, most gain first
     dropped          what experiments found no gain for
     untried          what only an experiment can tell; `why_not` says why one that was begun did not
@@ -34,6 +35,7 @@ class Advised:
 
     steps: int
     step_ns: float
+    recorded_ns: float
     rows: tuple[Advice, ...]
     dropped: tuple[Advice, ...] = ()
     untried: tuple[Advice, ...] = ()
@@ -74,6 +76,7 @@ def arranged(steady: Steady, rows: Iterable[Advice]) -> Advised:
     return Advised(
         len(steady.steps),
         steady.step_ns,
+        steady.parts["wall_ns"],
         tuple(_grouped(worth)),
         tuple(dropped),
         tuple(untried),

@@ -21,8 +21,10 @@ TITLES = ["#", "gain:", "share:", "line", "what to do", "known"]
 
 
 def heading(found: Advised) -> str:
-    """`5 steady steps of 165 ms`, and whether other work had the cores meanwhile"""
-    steps = f"{count(found.steps, 'steady step')} of {duration(round(found.step_ns))}"
+    """`5 steady steps of 165 ms (170 ms as recorded)`, and whether other work had the cores meanwhile"""
+    step, recorded = (duration(round(ns)) for ns in (found.step_ns, found.recorded_ns))
+    with_own = f" ({recorded} as recorded)" if recorded != step else ""
+    steps = f"{count(found.steps, 'steady step')} of {step}{with_own}"
     if found.left_out:
         return f"{steps}; the machine was busy in {found.left_out:,} more: left out"
     if found.busy:

@@ -425,7 +425,7 @@ def test_trials_of_a_script_are_in_its_headline_and_in_a_table() -> None:
     fine = TrialResult("calls of the script", "mm, 8x8, 8x8", ran=True)
     trials = Trials((fine, wrong), (("another stream", "the override is for the CPU"),))
     text = render_program(replace(program(), trials=trials))
-    assert "; WRONG in 1 of 2 trials of 2 kinds; stdout" in text
+    assert "; WRONG in 1 of 2 trials of 2 kinds (calls of the script: 0 of 1); stdout" in text
     assert row(text, "mm, transposed") == ["layouts", "mm, transposed", "other values than stock's"]
     assert "not tried, the override is for the CPU" in text
     text = render_program(replace(program(), trials=Trials((fine,))))

@@ -114,6 +114,22 @@ def test_the_chain_follows_the_usual_time() -> None:
     assert [node["op"] for node in chain_nodes(nodes)] == ["aten::linear", "aten::addmm"]
 
 
+def test_the_chain_is_that_of_the_inputs_that_cost_most() -> None:
+    """Most calls of an optimizer are small: the row of the large ones had the kernel that makes a scalar."""
+    builder = TraceBuilder()
+    large, small = builder.signature(([4000], "torch.float32")), builder.signature(([4], "torch.float32"))
+
+    def add(inputs: int, own: int) -> Hop:
+        return hop(
+            "aten::add_", "CPU", hop("aten::empty_strided", "CPU", self_ns=800), inputs=inputs, self_ns=own
+        )
+
+    builder.calls(*(add(small, 300) for _ in range(9)), *(add(large, 90_000) for _ in range(2)))
+    forest = Forest.of(builder.hops())
+    nodes = hottest_paths(forest, survey_paths(forest), 1).nodes
+    assert [node["op"] for node in chain_nodes(nodes)] == ["aten::add_"]
+
+
 def test_a_call_that_raised_is_another_path() -> None:
     builder = TraceBuilder().calls(mm(), mm(raised=True))
     assert len(survey_paths(Forest.of(builder.hops()))) == 2

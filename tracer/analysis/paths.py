@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracer.analysis.medians import finished_median
 from tracer.analysis.patterns import fits_op
@@ -21,7 +22,8 @@ class PathTables:
     """The hottest dispatch paths, joined by the column `path` (0 is the hottest).
 
     paths: the columns of survey_paths but structure.
-    nodes: path and the columns of `trees.fold`, folded over all calls of the path, first ones too.
+    nodes: path and the columns of `trees.fold`, folded over all calls of the path, first ones too; and of
+    the calls with the inputs that cost most usual_ns and usual_self_ns: median x members.
     sources: path, source, called_from, backward_node (null: forward), calls; most calls first.
     inputs: path, signature (id or null), calls, total_ns, median_ns, cost_ns, the source and backward_node of
     most of these calls, lines (how many sources there are); with GPU activities gpu_ns. Most calls first.
@@ -161,7 +163,7 @@ def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTable
     of_path = _paths_of_rows(forest, top)
     chosen = of_path.is_not_null().to_numpy()
     hops = forest.hops.with_columns(path=of_path)
-    groups, nodes = fold(forest.with_hops(hops), ["path"], chosen=chosen)
+    nodes = _nodes(forest.with_hops(hops), chosen)
     calls = _outermost_calls(forest).filter(~pl.col("once"))
     roots = calls.join(top.select("structure", "path"), on="structure", how="inner", maintain_order="left")
     line = pl.struct("source", "backward_node").mode(maintain_order=True).first()
@@ -174,15 +176,46 @@ def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTable
     )
     return PathTables(
         paths=top.drop("structure"),
-        nodes=nodes.join(groups.select("group", "path"), on="group", how="inner", maintain_order="left")
-        .drop("group", "parent_node")
-        .sort("path", maintain_order=True),
+        nodes=_with_usual(
+            nodes, _nodes(forest.with_hops(hops), chosen & _costliest(hops, forest.root, inputs))
+        ),
         sources=_count(roots, "source", "called_from", "backward_node"),
         inputs=inputs.rename({"inputs": "signature"})
         .drop("cost_of_all_ns")
         .unnest("line")
         .sort("path", "calls", descending=[False, True], maintain_order=True),
     )
+
+
+def _nodes(forest: Forest, chosen: NDArray[np.bool_]) -> pl.DataFrame:
+    """Those of each path, in the order of a tree."""
+    groups, nodes = fold(forest, ["path"], chosen=chosen)
+    nodes = nodes.join(groups.select("group", "path"), on="group", how="inner", maintain_order="left")
+    return nodes.drop("group", "parent_node").sort("path", maintain_order=True)
+
+
+def _costliest(hops: pl.DataFrame, root: NDArray[np.int32], inputs: pl.DataFrame) -> NDArray[np.bool_]:
+    """Which rows of `hops` are in calls with the inputs that cost most of their path."""
+    best = inputs.sort("cost_ns", "total_ns", descending=True, maintain_order=True).unique(
+        "path", keep="first"
+    )
+    of = hops.select("path", inputs=pl.col("inputs").gather(root)).join(
+        best.select("path", "inputs", best=True),
+        on=["path", "inputs"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    return of["best"].fill_null(False).to_numpy()
+
+
+def _with_usual(nodes: pl.DataFrame, costliest: pl.DataFrame) -> pl.DataFrame:
+    """The calls of a path have the same nodes, whatever their inputs."""
+    usual = [(pl.col(f"median{of}_ns") * pl.col("members")).alias(f"usual{of}_ns") for of in ("", "_self")]
+    place = pl.int_range(pl.len()).over("path").alias("place")
+    found = costliest.select("path", place, *usual)
+    nodes = nodes.with_columns(place).join(found, on=["path", "place"], how="left", maintain_order="left")
+    return nodes.drop("place")
 
 
 def _paths_of_rows(forest: Forest, paths: pl.DataFrame) -> pl.Series:

@@ -55,13 +55,21 @@ def _next_of_chain(below: list[tuple[int, dict[str, Any]]], own_ns: int) -> tupl
 
 
 def _most_ns(node: dict[str, Any]) -> int:
-    """The usual time of a node's calls together on the host, or on the GPU where that is longer."""
-    return max(int(node["median_ns"] * node["members"]), node.get("gpu_total_ns") or 0)
+    """The usual time of a node's calls together on the host, or on the GPU where that is longer.
+
+    Of calls with the inputs that cost most, where that is known: most calls of an optimizer may be small.
+    """
+    return max(int(_usual(node, "usual_ns", "median_ns")), node.get("gpu_total_ns") or 0)
 
 
 def _own_ns(node: dict[str, Any]) -> int:
     """0 where it is not known, as of a library call that only stacks name."""
-    return int((node["median_self_ns"] or 0) * node["members"])
+    return int(_usual(node, "usual_self_ns", "median_self_ns"))
+
+
+def _usual(node: dict[str, Any], known: str, median: str) -> float:
+    usual = node.get(known)
+    return (node[median] or 0) * node["members"] if usual is None else usual
 
 
 def parents(levels: Sequence[int]) -> list[int]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 from cuda_frames import CudaBuilder
 from frames import TraceBuilder, hop
+from synthetic import TraceWriter
 
 from tracer.analysis.links import Links, combine, library_texts
 from tracer.analysis.trees import Forest, fold
+from tracer.trace import load
+from tracer.trace.bytes.arrays import nearest, unlooped
 
 GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_ffma_cublas"
 SGEMM = (
@@ -284,3 +289,31 @@ def test_text_of_a_recurrent_network() -> None:
     assert library_texts(pl.Series([arguments])).to_list() == [
         "GRU, layers=1, input=256, hidden=512, sequence=32, batch=64, FLOAT, TRAINING"
     ]
+
+
+def test_calls_that_are_in_each_other_are_outermost(tmp_path: Path) -> None:
+    """A clock goes back: by time a kernel of compiled code is in a hop that it is around. Readers span."""
+    writer = TraceWriter(ticks=1_000_000)
+    writer.process()
+    writer.hop(0)
+    lane = writer.lane()
+    lane.define_string(1, "\x1fkernel:k#1")
+    lane.enter(0)
+    lane.enter(0)
+    writer.ticks = 2000
+    lane.enter(0)
+    lane.enter(0)
+    lane.range_enter(1)
+    trace = load(writer.write(tmp_path / "x.trace"))
+    assert trace.hops["parent"].to_list() == [None, 0, 1, 2]
+    rows = combine(trace).rows
+    assert sorted(rows["kind"].cast(pl.String).to_list()) == [*["call"] * 4, "compiled kernel"]
+    forest = Forest.of(rows)
+    assert (forest.parent < np.arange(len(rows))).all()
+
+
+def test_circles_are_broken_and_trees_stay() -> None:
+    parent = np.array([-1, 0, 1, 4, 3, 4, 2], np.int32)
+    assert unlooped(parent).tolist() == [-1, 0, 1, -1, -1, -1, 2]
+    assert unlooped(parent[:3]).tolist() == [-1, 0, 1]
+    assert nearest(parent, parent < -1).tolist()[:3] == [-1, -1, -1]

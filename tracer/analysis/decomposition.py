@@ -9,6 +9,7 @@ import polars as pl
 
 from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import depths
+from tracer.trace.bytes.arrays import doublings
 from tracer.trace.tables.series import numbers
 
 UNKNOWN_OP = "an unknown op"
@@ -100,8 +101,6 @@ def _called(hops: pl.DataFrame, mine: np.ndarray) -> pl.DataFrame:
 def _op_calls(is_call: np.ndarray, parent: np.ndarray) -> np.ndarray:
     """For each hop the row of the op call that it is or was redispatched from."""
     head = np.where(~is_call & (parent >= 0), parent, np.arange(len(parent)))
-    while True:  # pointer doubling: as many rounds as the longest chain has bits
-        further = head[head]
-        if np.array_equal(further, head):
-            return head
-        head = further
+    for _ in doublings(parent):
+        head = head[head]
+    return head

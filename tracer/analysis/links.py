@@ -28,6 +28,7 @@ import polars as pl
 from tracer.analysis.compiled import has_compiled, texts_of_compiled, with_compiled
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.trees import depths
+from tracer.trace.bytes.arrays import unlooped
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 from tracer.trace.tables.series import numbers
 
@@ -257,7 +258,7 @@ def _preorder(rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     place_of = np.full(int(rows["number"].max() or 0) + 1, -1)  # type: ignore[arg-type]
     place_of[rows["number"].to_numpy()] = np.arange(count)
     parent = rows["parent"].to_numpy()
-    parent = np.where(parent >= 0, place_of[parent], -1)
+    parent = unlooped(np.where(parent >= 0, place_of[parent], -1))
     columns = [rows[name].to_numpy() for name in ("number", "start_ns", "thread", "process")]
     siblings = np.lexsort((*columns, parent))  # by parent, process, thread, start
     depth = depths(parent)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tracer.analysis.medians import finished_median
 from tracer.base import heap
+from tracer.trace.bytes.arrays import doublings
 from tracer.trace.tables.schema import HOP_KINDS
 
 OF_A_GROUP = ["process", "thread", "source", "called_from", "backward_node", "range"]
@@ -305,12 +306,13 @@ def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.D
 def _depth_and_root(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     depth = (parent >= 0).astype(np.int32)
     jump = np.where(parent >= 0, parent, np.arange(len(parent), dtype=parent.dtype))
-    while True:  # pointer doubling: as many rounds as the depth has bits
+    for _ in doublings(parent):  # as many rounds as the depth has bits
         further = jump[jump]
         if np.array_equal(further, jump):
-            return depth, jump
+            break
         depth += depth[jump]
         jump = further
+    return depth, jump
 
 
 def outermost_rows(parent: np.ndarray) -> np.ndarray:

@@ -60,12 +60,32 @@ def nearest(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     Pointers are doubled, so there are as many rounds as the depth has bits, not as there are levels.
     """
     jump = np.append(np.where(wanted, np.arange(len(parent)), parent), -1)
-    while True:
+    for _ in doublings(parent):
         further = jump[jump]
         if np.array_equal(further, jump):
-            found: np.ndarray = jump[:-1]
-            return found
+            break
         jump = further
+    found: np.ndarray = jump[:-1]
+    return found
+
+
+def doublings(parent: np.ndarray) -> range:
+    """As many rounds as pointers need to be doubled to the outermost row: more never end in a circle."""
+    return range(len(parent).bit_length() + 1)
+
+
+def unlooped(parent: np.ndarray) -> np.ndarray:
+    """Parents without circles: rows in one, and in rows of one, are outermost (-1).
+
+    By time a hop can be in a call that is in the hop: a clock of a damaged trace goes back.
+    """
+    jump = np.where(parent >= 0, parent, np.arange(len(parent), dtype=parent.dtype))
+    for _ in doublings(parent):
+        further = jump[jump]
+        if np.array_equal(further, jump):
+            break
+        jump = further
+    return np.where(parent[jump] >= 0, np.array(-1, parent.dtype), parent)
 
 
 def climb(parent: np.ndarray, row: np.ndarray, passes: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -75,7 +95,9 @@ def climb(parent: np.ndarray, row: np.ndarray, passes: Callable[[np.ndarray], np
     must not pass either. Steps of half the depth come first, so there are as many as it has bits.
     """
     above = [np.append(parent, -1)]
-    while (above[-1] >= 0).any():
+    for _ in doublings(parent):
+        if not (above[-1] >= 0).any():
+            break
         above.append(above[-1][above[-1]])
     going = (row >= 0) & passes(np.maximum(row, 0))
     for up in reversed(above):

@@ -303,3 +303,40 @@ def test_no_two_ranges_of_a_lane_cross(
 def test_tasks_that_ran_at_the_same_time_are_not_taken_away_twice() -> None:
     times = range_times(table((None, 0, 20), (0, 1, 11), (0, 6, 15), (0, 16, 17), (0, 2, 3)))
     assert times.row(0, named=True)["own_ns"] == 20 - 14 - 1
+
+
+@pytest.mark.parametrize(("between", "around"), [(200, "serve"), (300, None)])
+def test_of_many_open_ranges_the_innermost_are_looked_at(
+    tmp_path: Path, between: int, around: str | None
+) -> None:
+    """Of ranges that cross each begin and end looked at all that were open: 4 MB took a minute."""
+    program = Program()
+    lane = program.lane()
+    begin(lane, "serve")
+    for number in range(between):
+        lane.range_begin(NAMES["a"], 100 + number)
+    begin(lane, "b")
+    op(lane)
+    for number in range(between):
+        lane.range_end(100 + number)
+    end(lane, "b")
+    end(lane, "serve")
+    trace = program.read(tmp_path)
+    (inner,) = trace.ranges.filter(pl.col("name") == "b")["parent"].to_list()
+    assert (None if inner is None else trace.ranges["name"][inner]) == around
+
+
+@pytest.mark.parametrize(("between", "around"), [(200, "serve"), (300, None)])
+def test_of_contexts_in_each_other_the_innermost_are_looked_at(
+    tmp_path: Path, between: int, around: str | None
+) -> None:
+    program = Program()
+    lane = program.lane()
+    lane.context(1)
+    begin(lane, "serve")
+    for number in range(between):
+        lane.context(2 + number, 1 + number)
+    op(lane)
+    lane.context(1)
+    end(lane, "serve")
+    assert program.read(tmp_path).hops["range"].to_list() == [around]

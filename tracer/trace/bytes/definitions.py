@@ -120,6 +120,10 @@ Scope = tuple[int, int]
 """(process, lane)"""
 
 
+_MOST_WASTED = 8
+"""Times the length of a chunk: of its records that cannot be read, together"""
+
+
 @dataclass
 class Definitions:
     """All definitions of a file; ids are scoped as csrc/trace/records.h says."""
@@ -210,12 +214,14 @@ class Definitions:
         """Adds the records of a chunk.
 
         Returns how many are not whole, and whether one of them is not the last, so that it was
-        not a kill that tore it.
+        not a kill that tore it. What follows many that seem to be in each other is not read: each
+        may be as long as all that follows it.
         """
         payload = payload[: len(payload) // 8 * 8]
         words = np.frombuffer(payload, "<u8")
         starts = np.flatnonzero(words >> np.uint64(48) == fmt.DEFINITION_MAGIC) * 8
         torn, damaged, offset = 0, False, 0
+        wasted = 0
         while offset < len(payload):
             if offset + fmt.DEFINITION_HEAD.size <= len(payload):
                 size, kind, magic, _ = fmt.DEFINITION_HEAD.unpack_from(payload, offset)
@@ -225,7 +231,9 @@ class Definitions:
                         body = Body(payload[offset + fmt.DEFINITION_HEAD.size : end])
                         whole(self._add, kind, body, (header.process, header.lane))
                     except DamagedError:
-                        pass
+                        wasted += size
+                        if wasted > _MOST_WASTED * len(payload):
+                            return torn + 1, True
                     else:
                         offset = end
                         continue

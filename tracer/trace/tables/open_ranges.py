@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, groupby, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -226,12 +227,17 @@ class _Walk:
         yield from zip(*(np.insert(own, place, other).tolist() for own, other in columns), strict=True)
 
 
+_MOST_OPEN = 256
+"""Open ranges, and contexts in each other, that are looked at for an event: the innermost ones"""
+
+
 class _Tasks:
     """The open ranges of each context. A context is in those in which it was entered."""
 
     def __init__(self, end: list[int], own: list[bool], strayed: list[bool]) -> None:
         self._end, self._own, self._strayed = end, own, strayed
-        self._open: dict[int, list[int]] = {}
+        self._open: dict[int, dict[int, None]] = {}
+        """Rows as they began"""
         self._around: dict[int, int] = {}
         self._of: dict[int, int] = {}
         self._context = 0
@@ -246,29 +252,28 @@ class _Tasks:
         self.parent[begun] = next(around, NONE)
         if not self._strayed[begun]:
             self._of[begun] = self._context
-            self._open.setdefault(self._context, []).append(begun)
+            self._open.setdefault(self._context, {})[begun] = None
 
     def end(self, begun: int) -> None:
-        rows = self._open.get(self._of.pop(begun, -1), [])
-        if begun in rows:
-            rows.remove(begun)
+        self._open.get(self._of.pop(begun, -1), {}).pop(begun, None)
 
     def innermost(self) -> int:
         """The program's; CROSSED if another one that is open in its context ends before it."""
-        for context in self._contexts():
-            rows = [row for row in self._open.get(context, ()) if not self._own[row]]
-            if rows:
-                ends = self._end[rows[-1]]
-                return CROSSED if any(self._end[row] < ends for row in rows) else rows[-1]
+        for _, rows in groupby(self._outwards(), key=self._of.get):
+            of_program = [row for row in rows if not self._own[row]]
+            if of_program:
+                ends = self._end[of_program[0]]
+                return CROSSED if any(self._end[row] < ends for row in of_program) else of_program[0]
         return NONE
 
     def _outwards(self) -> Iterator[int]:
-        for context in self._contexts():
-            yield from reversed(self._open.get(context, ()))
+        """The open ranges of the context and of those around it, innermost first."""
+        rows = (reversed(self._open.get(context, {})) for context in self._contexts())
+        return islice(chain.from_iterable(rows), _MOST_OPEN)
 
     def _contexts(self) -> Iterator[int]:
         seen, context = set[int](), self._context
-        while context not in seen:
+        while context not in seen and len(seen) < _MOST_OPEN:
             seen.add(context)
             yield context
             context = self._around.get(context, 0)

@@ -109,3 +109,35 @@ def test_an_old_spelling_finds_its_command_among_all() -> None:
             f"tracer: tracer tree {option} is tracer {command} now\n",
         )
         assert done.stdout.startswith(f"Usage: tracer {command} ")
+
+
+BROKEN = """
+import sys
+from tracer.cli import app, common
+def broken(file):
+    raise IndexError("of a\\x1b[31m\\nlist")
+common.analysing = broken
+import tracer.cli.certificate as command
+command.analysing = broken
+sys.argv = ["tracer", "certificate", "x.trace"]
+app.main()
+"""
+
+
+def test_what_nobody_thought_of_is_one_line_of_a_reading_command(tmp_path: Path) -> None:
+    """A stranger's trace may have any numbers: five commands ended in a traceback."""
+    (tmp_path / "x.trace").write_bytes(b"")
+
+    def ran(**environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", BROKEN]
+        return subprocess.run(
+            command, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, check=False
+        )
+
+    done = ran()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "tracer: certificate cannot show this: its trace is damaged, or tracer has a bug (IndexError: of "
+        "a\\x1b[31m list); TRACER_TRACEBACK=1 shows where\n"
+    )
+    assert "Traceback (most recent call last):" in ran(TRACER_TRACEBACK="1").stderr

@@ -117,3 +117,7 @@ def test_names_in_tables(short: str, shown: str) -> None:
 def test_a_name_of_no_function_stays(name: str) -> None:
     """The lengths in a mangled one may have any number of digits, and templates any depth."""
     assert short_device_kernel(name) == name
+
+
+def test_a_kernel_without_a_name_has_one_in_tables() -> None:
+    assert table_name(None) == "?"

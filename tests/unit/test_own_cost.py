@@ -52,3 +52,11 @@ def test_what_a_damaged_document_lacks_counts_as_nothing() -> None:
     certificate = stated(timed(100, 170, 70))
     certificate["own_cost"][0]["loop"]["inner"] = {"ns": 60.0}
     assert own_cost(certificate, 0) is None
+
+
+@pytest.mark.parametrize("ns", [1e308, -1e308, float("nan"), 1e10])
+def test_what_is_no_cost_of_a_hop_is_not_known(ns: float) -> None:
+    """A ledger of such a document ended in `cannot convert float NaN to integer`."""
+    document = stated(timed(100, 170, 70))
+    document["own_cost"][0]["loop"]["inner"]["ns"] = ns
+    assert own_cost(document, 0) is None

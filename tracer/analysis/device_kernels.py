@@ -67,14 +67,16 @@ def short_device_kernel(name: str) -> str:
     return _short(_without_return_type(_until_parameters(text)), outermost=True) or name
 
 
-def table_name(short: str) -> str:
+def table_name(short: str | None) -> str:
     """A short name for a table: what tells kernels of cuBLAS, cuDNN and CUTLASS apart comes first.
 
     `sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x32_warp...`
     reads `sm90_xmma_wgrad_indexed tf32 nhwc 128x64x32 segment-k on`: its pass, the type that it multiplies
     in, layout, tile and how the sum is split. Kernels over lists of tensors name each type once. Names
-    of other kinds stay.
+    of other kinds stay. None, as a damaged trace has it, is `?`.
     """
+    if short is None:
+        return "?"
     if short.startswith("multi_tensor_apply_kernel<"):
         return re.sub(r"(?<=\w)<(?:float|double|half|bf16)>|, (?:float|double)(?=>$)", "", short)
     if "<" in short or "_xmma_" not in short:

@@ -47,10 +47,15 @@ def own_cost(certificate: Mapping[str, Any], process: int) -> OwnCost | None:
     program, loop = stated.get("program") or {}, stated.get("loop") or {}
     found = {kind: _of_kind(program, loop.get(kind) or {}, kind) for kind in ("outermost", "inner")}
     outermost, inner = found["outermost"], found["inner"]
-    if outermost is None or inner is None:
+    if outermost is None or inner is None or not (_is_known(outermost) and _is_known(inner)):
         return None
     timed = sum(_events(program, kind) for kind in ("outermost", "inner", "exit"))
     return OwnCost(outermost, inner, timed if timed >= FEWEST else 0)
+
+
+def _is_known(cost: HopCost) -> bool:
+    """No hop costs a second, nor is what a damaged trace says a number."""
+    return all(0 <= ns < 1e9 for ns in (cost.inside_ns, cost.around_ns))
 
 
 def _of_kind(program: Mapping[str, Any], loop: Mapping[str, Any], kind: str) -> HopCost | None:

@@ -14,7 +14,7 @@ from tracer.cli import compare, gdb, pager
 from tracer.cli.advise import advise
 from tracer.cli.attach import attach
 from tracer.cli.certificate import certificate
-from tracer.cli.common import open_closed_streams
+from tracer.cli.common import open_closed_streams, say
 from tracer.cli.detach import detach
 from tracer.cli.diff import diff
 from tracer.cli.doctor import doctor
@@ -76,6 +76,7 @@ app.command(cls=Command, context_settings=gdb.CONTEXT)(gdb.gdb)
 
 _READ_TABLES = {*GROUPS["Look"], *GROUPS["Compare runs"], *GROUPS["Jobs"], "export"}
 """Commands that run no program of the user's"""
+_TRACEBACK, _LONGEST_WHY = "TRACER_TRACEBACK", 200
 _GIVE_BACK = "dirty_decay_ms:0,muzzy_decay_ms:0"
 
 
@@ -108,7 +109,17 @@ def main() -> None:
     now, rest = renamed(command, rest)
     if now != command:
         sys.argv[first:] = [now, *rest]
-    _app_of(now)(prog_name="tracer")
+    try:
+        _app_of(now)(prog_name="tracer")
+    except Exception as error:
+        if now not in _READ_TABLES or os.environ.get(_TRACEBACK):
+            raise
+        why = " ".join(str(error).split())[:_LONGEST_WHY]
+        say(
+            f"{now} cannot show this: its trace is damaged, or tracer has a bug "
+            f"({type(error).__name__}: {why}); {_TRACEBACK}=1 shows where"
+        )
+        sys.exit(1)
 
 
 def _app_of(name: str) -> typer.Typer:

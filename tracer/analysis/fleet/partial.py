@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 Schema = dict[str, "pl.DataType | type[pl.DataType]"]
+_MOST = (1 << 63) - 1
+"""That a column of integers holds"""
 NO_RANK = -1
 """The rank of a trace that says none"""
 
@@ -237,7 +239,12 @@ def _rank(
         **moment(part, calls),
         **schedule_of(part),
     }
-    return pl.DataFrame([row], schema=RANK)
+    return pl.DataFrame([{name: _storable(value) for name, value in row.items()}], schema=RANK)
+
+
+def _storable(value: Any) -> Any:
+    """None of a number that no column holds: times of a damaged trace may be any."""
+    return None if isinstance(value, int) and abs(value) > _MOST else value
 
 
 def _is_whole_dump(certificate: dict[str, Any]) -> bool:

@@ -40,6 +40,13 @@ def test_aarch64(tmp_path):
     assert compiler.problem_of(CHECKS / "python_sizes.cpp") is None
 
 
+@needs(aarch64.CROSS, "qemu-aarch64")
+def test_return_addresses_that_are_signed(tmp_path):
+    runner = ["qemu-aarch64", "-L", str(aarch64.LIBRARIES), "-cpu", "max"]
+    compiler = Compiler([aarch64.CROSS, aarch64.SIGNED], aarch64.python_headers(tmp_path / "python"))
+    assert aarch64.check_program("signed", compiler, runner, tmp_path) == f"signed (qemu): {RIGHT}"
+
+
 @needs(aarch64.CROSS)
 def test_headers_of_debians_python_are_found(tmp_path):
     include = tmp_path / "include/python3.11"

@@ -141,7 +141,7 @@ test-compilers: $(VENV)/.installed
 	$(PYTEST) tests $(PARALLEL) -m "compiler and $(LEFT_OUT)"
 
 # Hours: what is too long for each change. Root, network, valgrind and debootstrap for all of it.
-nightly: test-slow cuda-check test-aarch64 check-page sanitize gallery stranger bench-instructions faults fuzz fresh
+nightly: test-slow cuda-check test-aarch64 sanitize gallery stranger bench-instructions faults fuzz fresh
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) tests $(PARALLEL) -m "slow and not gpu"

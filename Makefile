@@ -6,7 +6,7 @@
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
 # make lint   style, types, spelling and retired words, changing nothing  make format  ruff and clang-format, in place
 # make samples  the demo's report and an HTML page, into reports/
-# make test-browser  the HTML page in chromium            make check-layout, make check-aarch64: docs/versions.md
+# make test-browser  the HTML page in chromium            make check-layout, check-aarch64, test-aarch64, check-page: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make pictures  the README's pictures, with chromium and npm
 # make mutations  small faults that the tests must find: tests/mutations/README.md
@@ -47,7 +47,7 @@ PYTEST := $(BIN)/pytest
 # A worker that has nothing left takes tests of another: the slow ones of tests/gdb come last.
 PARALLEL = -n $(TEST_JOBS) --dist worksteal
 
-.PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix newest stranger
+.PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-aarch64 check-page test-compilers fresh matrix newest stranger
 .PHONY: debug-torch wheels
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: mutations same-figures test-all test-changed test-slow nightly csrc-checked
@@ -141,7 +141,7 @@ test-compilers: $(VENV)/.installed
 	$(PYTEST) tests $(PARALLEL) -m "compiler and $(LEFT_OUT)"
 
 # Hours: what is too long for each change. Root, network, valgrind and debootstrap for all of it.
-nightly: test-slow cuda-check sanitize gallery stranger bench-instructions faults fuzz fresh
+nightly: test-slow cuda-check test-aarch64 sanitize gallery stranger bench-instructions faults fuzz fresh
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) tests $(PARALLEL) -m "slow and not gpu"
@@ -246,6 +246,18 @@ wheels: $(CUDA_HEADERS)/.done $(CUDA12_HEADERS)/.done
 # apt-get install g++-aarch64-linux-gnu qemu-user
 check-aarch64: $(VENV)/.tools $(CUDA_HEADERS)/.done
 	$(BIN)/python cmake/checks/aarch64.py --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
+
+# Tests on an emulated aarch64: docs/versions.md. What is downloaded and compiled stays in build/aarch64.
+test-aarch64: $(VENV)/.tools
+	@$(PIP) install --quiet cmake ninja
+	$(BIN)/python cmake/checks/test_aarch64.py
+
+# tracer with the chunks of a kernel with pages of 64 KiB, and the tests of rings, dumps, kills and the format.
+PAGE_TESTS := $(patsubst %,tests/cpu/test_%.py,ring dump crash follow_live complete)
+check-page: $(VENV)/.installed
+	CXXFLAGS=-DTRACER_PAGE=65536 $(PIP) install --quiet --no-deps --no-build-isolation --upgrade --target build/page/site \
+	  -C build-dir=build/page/work .
+	PYTHONPATH=build/page/site $(BIN)/python -P -m pytest -q $(PAGE_TESTS) $(PARALLEL)
 
 # Root: the README's first command where this machine's CUDA toolkit and local wheels are hidden.
 stranger:

@@ -9,6 +9,15 @@
 
 namespace tracer {
 
+// Chunks of a trace are mapped where they are in the file: they begin at multiples of this. A kernel with larger pages cannot map them.
+#if defined(TRACER_PAGE)
+constexpr uint32_t kLargestPage = TRACER_PAGE;
+#elif defined(__aarch64__)
+constexpr uint32_t kLargestPage = 1 << 16;  // the largest that its kernels have
+#else
+constexpr uint32_t kLargestPage = 4096;
+#endif
+
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
 // nullptr when the kernel refuses; errno says why. Also for signal handlers. tests/unit/test_csrc.py holds that nothing else maps.

@@ -35,6 +35,7 @@ HERE = Path(__file__).resolve().parent
 CROSS = "aarch64-linux-gnu-g++"
 INCLUDE = Path(sysconfig.get_path("include"))
 MULTIARCH = sysconfig.get_config_var("MULTIARCH")
+SIGNED = "-mbranch-protection=standard"
 LIBRARIES = Path("/usr/aarch64-linux-gnu")  # where Debian and Ubuntu have those of the cross compiler
 PROCESSOR_SOURCES = (
     "dispatch/call_sites.cpp",
@@ -155,7 +156,11 @@ def main() -> int:
     native = Compiler(["g++"], headers)
     programs: list[tuple[str, Compiler, Sequence[str] | None]] = [(platform.machine(), native, [])]
     if cross == CROSS:
-        programs.append(("aarch64", compiler, [emulator, "-L", str(LIBRARIES)] if emulator else None))
+        runner = [emulator, "-L", str(LIBRARIES)] if emulator else None
+        programs.append(("aarch64", compiler, runner))
+        # As distributions compile, on a processor with pointer authentication: return addresses are signed.
+        signed = Compiler([cross, SIGNED], headers)
+        programs.append(("aarch64-signed", signed, runner and [*runner, "-cpu", "max"]))
     for processor, its_compiler, runner in programs:
         try:
             print(check_program(processor, its_compiler, runner, arguments.folder / processor), flush=True)

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "../native/caller.h"
 #include "../native/stack.h"
 #include "../native/symbols.h"
 #include "../python/source_line.h"
@@ -79,8 +80,9 @@ uint64_t find_caller(const Distances& distances, const void* frame) {
   for (const auto& known : distances) {
     uint32_t distance = known.load(std::memory_order_relaxed);
     if (!distance) break;
-    uint64_t address;
-    memcpy(&address, static_cast<const char*>(frame) + distance, sizeof address);
+    void* word;
+    memcpy(&word, static_cast<const char*>(frame) + distance, sizeof word);
+    uint64_t address = native::plain_address(word);
     if (is_known_caller(address)) return address;
   }
   return 0;

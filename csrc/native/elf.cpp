@@ -17,8 +17,6 @@
 namespace tracer::native {
 namespace {
 
-constexpr uint64_t kPage = 4096;
-
 std::string read_build_id(const dl_phdr_info& info) {
   for (int i = 0; i < info.dlpi_phnum; ++i) {
     const auto& segment = info.dlpi_phdr[i];
@@ -184,6 +182,8 @@ void** find_plt_slot(std::string_view library_file_name, const char* symbol) {
 }
 
 namespace {
+
+const uint64_t kPage = uint64_t(sysconf(_SC_PAGESIZE));  // of this kernel
 
 // Whether the loader made this page read-only when it had filled it in. /proc may be missing, or no descriptor be left to read it.
 bool is_read_only(uint64_t page) {

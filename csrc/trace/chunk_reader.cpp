@@ -72,7 +72,7 @@ bool chunk_at(FileReader& reader, uint64_t offset, FoundChunk& chunk) {
 ChunkFinder::ChunkFinder(FileReader& reader, const FileHeader& header)
     : reader_(reader),
       slots_(header.header_bytes == Ring::header_bytes(header.ring_slots) ? header.ring_slots : 0),  // trimmed: it is a ring no more
-      first_(slots_ ? header.header_bytes : kHeaderBytes),
+      first_(header.header_bytes == Ring::header_bytes(slots_) ? header.header_bytes : kHeaderBytes),
       at_(first_) {}
 
 bool ChunkFinder::next(FoundChunk& chunk) {

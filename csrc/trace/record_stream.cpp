@@ -6,16 +6,15 @@
 #include <atomic>
 #include <cstring>
 
+#include "../mapping.h"
 #include "clock.h"
 
 namespace tracer::trace {
 namespace {
 
-constexpr uint32_t kPage = 4096;
-
 // The n-th chunk of a stream, with room for a record of this many bytes.
 uint32_t chunk_bytes(Stream stream, uint32_t record, uint32_t n, bool ring) {
-  uint32_t need = (uint32_t(sizeof(ChunkHeader)) + record + kPage - 1) / kPage * kPage;
+  uint32_t need = (uint32_t(sizeof(ChunkHeader)) + record + kLargestPage - 1) / kLargestPage * kLargestPage;
   if (stream != kDefinitions) return std::max(need, kActivityChunkBytes);
   return std::max(need, ring ? std::min(kDefinitionChunkBytes, kFirstDefinitionBytes << std::min(n, 8u)) : kDefinitionChunkBytes);
 }

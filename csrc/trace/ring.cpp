@@ -14,29 +14,25 @@
 #include "trace_file.h"
 
 namespace tracer::trace {
-namespace {
-
-constexpr uint64_t kPage = 4096;
-
-}  // namespace
-
 uint32_t Ring::slots_of(uint64_t max_bytes) { return uint32_t(max_bytes / 4 * 3 / kHopChunkBytes); }
 
-uint64_t Ring::header_bytes(uint32_t slots) { return kHeaderBytes + (slots * sizeof(uint32_t) + kPage - 1) / kPage * kPage; }
+uint64_t Ring::header_bytes(uint32_t slots) {
+  return (kHeaderBytes + slots * sizeof(uint32_t) + kLargestPage - 1) / kLargestPage * kLargestPage;
+}
 
 uint64_t Ring::end(uint32_t slots) { return header_bytes(slots) + uint64_t(slots) * kHopChunkBytes; }
 
 Ring::Ring(Descriptor& descriptor, HeaderPage& page, uint32_t slots)
     : descriptor_(descriptor), page_(page), slots_(slots), first_(header_bytes(slots)) {
-  void* owners = map_file(descriptor.get(), kHeaderBytes, first_ - kHeaderBytes, kReadWrite, MAP_SHARED);
-  if (!owners) throw std::system_error(errno, std::generic_category(), "cannot map the ring");
-  owners_ = static_cast<uint32_t*>(owners);
-  guard_ = guard(owners, first_ - kHeaderBytes);
+  mapping_ = static_cast<char*>(map_file(descriptor.get(), 0, first_, kReadWrite, MAP_SHARED));  // their begin may be within a page
+  if (!mapping_) throw std::system_error(errno, std::generic_category(), "cannot map the ring");
+  owners_ = reinterpret_cast<uint32_t*>(mapping_ + kHeaderBytes);
+  guard_ = guard(mapping_, first_);
 }
 
 Ring::~Ring() {
   unguard(guard_);
-  munmap(owners_, first_ - kHeaderBytes);
+  munmap(mapping_, first_);
 }
 
 // A process that ended without finishing its chunks.

@@ -16,7 +16,7 @@ class Ring {
  public:
   // The slots of a ring of at most this size: the rest of it is for definitions.
   static uint32_t slots_of(uint64_t max_bytes);
-  // Bytes of the file before the first slot.
+  // Bytes of the file before the first slot; of a file without slots, before the first chunk.
   static uint64_t header_bytes(uint32_t slots);
 
   // Bytes of the file before what is behind the slots.
@@ -49,6 +49,7 @@ class Ring {
   HeaderPage& page_;
   uint32_t slots_;
   uint64_t first_;
+  char* mapping_;
   uint32_t* owners_;
   GuardedRange* guard_;
 };

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../native/caller.h"
 #include "interner.h"
 
 namespace tracer::trace {
@@ -28,9 +29,9 @@ class StackTable {
       if (!id) continue;
       const Known& known = known_[id - 1];
       if (known.key != key) continue;
-      uint64_t address;
-      memcpy(&address, static_cast<const char*>(frame) + known.distance, sizeof address);
-      if (address == known.caller) return move_to(id);
+      void* word;
+      memcpy(&word, static_cast<const char*>(frame) + known.distance, sizeof word);
+      if (native::plain_address(word) == known.caller) return move_to(id);
     }
     return 0;
   }

@@ -27,7 +27,6 @@ namespace {
 
 // Trimming copies at most this much; beyond it, unused parts become holes in place.
 constexpr uint64_t kMostCopied = 64ull << 20;
-constexpr uint64_t kPage = 4096;
 constexpr uint32_t kNoProcess = UINT32_MAX;
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -88,7 +87,8 @@ void populate(void* mapping, size_t bytes) {
 #endif
   if (madvise(mapping, bytes, MADV_POPULATE_WRITE) == 0) return;
   // Kernels before 5.14: touch every page (they hold zeros, and nobody writes here yet).
-  for (size_t at = 0; at < bytes; at += kPage) *(static_cast<volatile char*>(mapping) + at) = 0;
+  constexpr size_t kSmallestPage = 4096;
+  for (size_t at = 0; at < bytes; at += kSmallestPage) *(static_cast<volatile char*>(mapping) + at) = 0;
 }
 
 TraceFile::TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page, uint32_t slots)
@@ -100,12 +100,11 @@ TraceFile::TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, H
   if (slots) ring_ = std::make_unique<Ring>(*descriptor_, *page, slots);
 }
 
-// Chunks are mapped where they are in the file, which needs a kernel with pages as small as their unit.
 void check_page_size() {
   long page = sysconf(_SC_PAGESIZE);
-  if (page > long(kPage))
-    throw std::runtime_error("this kernel has pages of " + std::to_string(page) + " bytes, but tracer needs pages of 4096; " +
-                             "boot a kernel with pages of 4096 bytes");
+  if (page > long(kLargestPage))
+    throw std::runtime_error("this kernel has pages of " + std::to_string(page) + " bytes, but this tracer needs pages of at most " +
+                             std::to_string(kLargestPage) + "; boot a kernel with smaller pages");
 }
 
 namespace {
@@ -422,7 +421,7 @@ void TraceFile::compact() {
 
 void TraceFile::trim_in_place(int fd, const std::vector<FoundChunk>& parts, uint64_t end) {
   for (const FoundChunk& part : parts) {
-    uint64_t hole = round_up(part.offset + part.used, kPage), stop = part.offset + part.header.capacity;
+    uint64_t hole = round_up(part.offset + part.used, kLargestPage), stop = part.offset + part.header.capacity;
     bool last = &part == &parts.back();
     end = part.offset + round_up(part.used, 64);
     uint32_t sizes[] = {last ? uint32_t(end - part.offset) : part.header.capacity, part.used};

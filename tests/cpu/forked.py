@@ -19,7 +19,7 @@ from typing import Any
 _servers: dict[bool, Server] = {}
 """With tracer (False), and without it, of the jobs that it attaches to (True)"""
 _used = 0.0
-_IMPORT_SECONDS = 120
+_IMPORT_SECONDS = 600
 """In which a server has imported torch, also on a busy machine"""
 
 

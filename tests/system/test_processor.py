@@ -15,6 +15,7 @@ from tracer.debugger.target import look
 CHECKS = Path(__file__).resolve().parents[2] / "cmake" / "checks"
 sys.path.insert(0, str(CHECKS))
 import aarch64  # noqa: E402
+import test_aarch64 as emulated  # noqa: E402
 from compiling import Compiler  # noqa: E402
 
 RIGHT = "return addresses, call sites, stacks, PLT slots, clock: right"
@@ -38,6 +39,13 @@ def test_aarch64(tmp_path):
     compiler = Compiler([aarch64.CROSS], aarch64.python_headers(tmp_path / "python"))
     assert aarch64.check_program("aarch64", compiler, runner, tmp_path) == f"aarch64 (qemu): {RIGHT}"
     assert compiler.problem_of(CHECKS / "python_sizes.cpp") is None
+
+
+@needs(aarch64.CROSS, "qemu-aarch64")
+def test_return_addresses_that_are_signed(tmp_path):
+    runner = ["qemu-aarch64", "-L", str(aarch64.LIBRARIES), "-cpu", "max"]
+    compiler = Compiler([aarch64.CROSS, aarch64.SIGNED], aarch64.python_headers(tmp_path / "python"))
+    assert aarch64.check_program("signed", compiler, runner, tmp_path) == f"signed (qemu): {RIGHT}"
 
 
 @needs(aarch64.CROSS)
@@ -82,3 +90,19 @@ def test_gdb_says_where_it_does_not_work(tmp_path):
     python.chmod(0o755)
     with pytest.raises(DebuggerError, match=r"knows the registers of x86-64 only, and .* runs on aarch64"):
         look(str(python))
+
+
+def test_the_emulated_rooms_name_tests_that_there_are():
+    for room in emulated.ROOMS.values():
+        assert all((CHECKS.parents[1] / file).exists() for file in room.files)
+        for test in room.left_out:
+            file, _, name = test.partition("::")
+            assert file in room.files
+            assert f"def {name.partition('[')[0]}(" in (CHECKS.parents[1] / file).read_text()
+
+
+def test_the_table_of_what_ran_emulated():
+    counts = emulated.Counts()
+    for results in (set(), {"system-out"}, {"failure"}, {"error"}, {"skipped"}):
+        counts.add(results)
+    assert list(emulated.table({"values": counts}))[2:] == ["| values | 2 | 2 | 1 |  |"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tracer.recording.children import JoinedRecording
-from tracer.recording.invitation import NAME, lives, running, this_process
+from tracer.recording.invitation import NAME, lives, program, running, this_process
 from tracer.trace.bytes import format as fmt
 
 
@@ -55,6 +56,23 @@ def test_a_recording_that_waits_for_torch_runs(tmp_path: Path) -> None:
     assert running(invitation(path)) == str(path)
     path.write_text("the trace that --force will replace")
     assert running(invitation(path)) is None
+
+
+def test_what_an_emulator_shows_a_process_of_itself_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """qemu makes up these files for the process that it runs, and compares the beginning of the path."""
+    path, real = tmp_path / "run.trace", open
+    header(path)
+    invited = invitation(path, program=program(os.getpid()))
+
+    def emulated(file: Any, *arguments: Any, **named: Any) -> Any:
+        made_up = str(file).startswith(("/proc/self/", f"/proc/{os.getpid()}/"))
+        return real(os.devnull if made_up else file, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "open", emulated)
+    assert running(invited) == str(path)
+    assert program(os.getpid()) != 0
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "[]", "3", "{}", '{"path": "/dev/zero"}'])

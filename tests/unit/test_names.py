@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import resource
+import sys
+import time
+
 import pytest
 
-from tracer.trace.names.demangle import demangle, kernel_name
+from tracer.trace.names.demangle import DEMANGLER, demangle, kernel_name
 from tracer.trace.names.kernels import implements, node_name, short_kernel_name
 
 _SIGNATURE = "at::Tensor (c10::DispatchKeySet, at::Tensor const&, std::optional<long>)"
@@ -122,6 +127,19 @@ def test_demangling() -> None:
     assert demangle("_ZN2at2mmERKNS_6TensorE") == "at::mm(at::Tensor const&)"
     assert demangle("_ZN2at") == "_ZN2at"
     assert demangle("mkl_sgemm") == "mkl_sgemm"
+
+
+@pytest.mark.parametrize("slower", [1, 10])
+def test_the_limit_of_demangling_is_of_work_not_of_time(slower: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow or emulated processor finds the same names: its seconds are as many more."""
+    limits: dict[int, tuple[int, int]] = {}
+    times = iter([0.1 * slower, 0.12 * slower])
+    monkeypatch.setattr(time, "process_time", lambda: next(times))
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    exec(DEMANGLER, {})
+    assert limits[resource.RLIMIT_AS] == (1 << 29, 1 << 29)
+    assert limits[resource.RLIMIT_CPU] == {1: (3, 3), 10: (22, 22)}[slower]
 
 
 def test_fallbacks_say_so() -> None:

@@ -440,3 +440,4 @@ def test_time_is_counted_by_the_pair_of_clocks(tmp_path: Path) -> None:
         trace = read(writer, tmp_path)
         assert trace.hops["start_ns"].to_list() == [int(tick * expected)]
         assert trace.certificate["clock_known"] is known
+        assert trace.certificate["clock_tick_ns"] == (expected if known else None)

@@ -23,6 +23,7 @@ ONLY_IN_WORKFLOWS = {
     "test-compilers": "a job of its own; .ci/run has them in test-all",
     "test-browser": "a job of its own; .ci/run has them in test-all",
     "dist": "a release is made of it; tests/cpu/test_pip.py makes the same wheel",
+    "test-aarch64": "every night: emulated, it takes ten times as long",
     "wheels": "a release is made of them: an hour of compiling for each Python",
 }
 

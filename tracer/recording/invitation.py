@@ -17,6 +17,9 @@ _MAGIC = b"tracer\n\x1a"
 _STATE, _SESSION, _HEADER = slice(16, 20), slice(24, 32), 32
 _RECORDING, _CLOSED = 0, 1
 
+# With a dot: qemu runs containers of other processors, and makes these files up for the process itself only.
+_PROC = "/proc/./{}/{}"
+
 
 def this_process() -> list[int]:
     """What distinguishes this process from all others: its number in /proc, its start time, its namespace.
@@ -42,7 +45,7 @@ def program(process: int) -> int:
     import zlib
 
     try:
-        with open(f"/proc/{process}/auxv", "rb") as file:
+        with open(_PROC.format(process, "auxv"), "rb") as file:
             addresses = file.read()
     except OSError:
         return 0
@@ -130,7 +133,7 @@ def _state(header: bytes) -> int:
 def _began(process: str) -> int:
     """When a process began, in ticks of the kernel's clock; 0 if it has ended, or /proc cannot be read."""
     try:
-        with open(f"/proc/{process}/stat", "rb") as file:
+        with open(_PROC.format(process, "stat"), "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return 0

@@ -70,7 +70,8 @@ class Findings:
     """Hops at the key PythonDispatcher: each calls one kernel without a hop"""
     unresolved_kernels: int = 0
     unresolved_why: tuple[str, ...] = ()
-    clock_known: bool = True
+    clock_tick_ns: float | None = 1.0
+    """Times are no finer than this; None: the clock was not calibrated"""
     cuda: CudaFindings | None = None
     compiled: compiled.CompiledFindings | None = None
     overrides: list[dict[str, Any]] = field(default_factory=list)
@@ -151,7 +152,8 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
             name: all(guard.get(name) is True for guard in guards)
             for name in dict.fromkeys(name for guard in guards for name in guard)
         },
-        "clock_known": findings.clock_known,
+        "clock_known": findings.clock_tick_ns is not None,
+        "clock_tick_ns": findings.clock_tick_ns,
         "unresolved_kernels": findings.unresolved_kernels,
         "not_visible": list(NOT_VISIBLE),
     }
@@ -317,7 +319,7 @@ def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> lis
     for name, works in certificate["guards"].items():
         if not works:
             lines.append(f"tracer could not set its guard of {name}")
-    if not findings.clock_known:
+    if findings.clock_tick_ns is None:
         lines.append("the clock was not calibrated: times are in ticks, not in nanoseconds")
     if certificate["only_ops"]:
         lines.append(OTHER_OPS)

@@ -16,14 +16,22 @@ _FEW = 24
 """This many references make a name some megabytes long at most"""
 _LONGEST = 1 << 15
 """Twice the longest name in libtorch"""
-_SECONDS = 2
+_UNIT = "_Z1f1AIiiE" + "".join(f"S_IS{digit}_S{digit}_E" for digit in "0123456789ABCDEF")
+"""Its name has 2 MB, and what it takes is the unit of the limit: the same on a slow or emulated processor"""
+_MOST_UNITS = 100
+"""A second on a processor of 2024; the limit of the kernel has whole ones, and is up to one more"""
 
 DEMANGLER = f"""
-import ctypes, resource, sys
+import ctypes, resource, sys, time
 resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
-resource.setrlimit(resource.RLIMIT_CPU, ({_SECONDS}, {_SECONDS}))
-demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+library = ctypes.CDLL("libstdc++.so.6")
+demangle = library.__cxa_demangle
 demangle.restype = ctypes.c_void_p
+begin = time.process_time()
+library.free(ctypes.c_void_p(demangle(b"{_UNIT}", None, None, None)))
+end = time.process_time()
+seconds = 1 + int(end + {_MOST_UNITS} * (end - begin))
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 for line in sys.stdin.buffer:
     name = demangle(ctypes.c_char_p(line.rstrip()), None, None, None)
     text = ctypes.string_at(name, {_LONGEST}).partition(b"\\0")[0] if name else b""
@@ -86,7 +94,7 @@ def _is_risky(symbol: str) -> bool:
 
 
 def _demangled_apart(symbols: list[str]) -> list[str]:
-    """Their names, "" for those without one, as far as they are found in some seconds."""
+    """Their names, "" for those without one, as far as they are found within the limit."""
     lines = "".join(f"{' '.join(symbol.split())}\n" for symbol in symbols).encode("utf-8", "replace")
     try:
         process = subprocess.run(
@@ -95,15 +103,11 @@ def _demangled_apart(symbols: list[str]) -> list[str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={},
-            timeout=4 * _SECONDS,
             check=False,
         )
-        output = process.stdout
-    except subprocess.TimeoutExpired as error:
-        output = error.stdout or b""
     except OSError:
         return []
-    return output.decode("utf-8", "replace").split("\n")[:-1]
+    return process.stdout.decode("utf-8", "replace").split("\n")[:-1]
 
 
 @cache

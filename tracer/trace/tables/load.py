@@ -250,7 +250,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         python_dispatched=int((hops["key"] == "PythonDispatcher").sum()),
         unresolved_kernels=len(kernels.unresolved),
         unresolved_why=tuple(why),
-        clock_known=clock_known,
+        clock_tick_ns=to_ns if clock_known else None,
         compiled=CompiledFindings(compiled.calls, compiled.kernels, activities),
         cuda=_cuda_findings(recording, gathered, calls, activities, stacks) if step is None else None,
         overrides=overrides_of(definitions, hops, recording.header.start_ns, _only(environment, step)),

@@ -105,7 +105,7 @@ class TrialRuns:
         self._asked = 0
         """How often stock was asked many times more; in each fork anew"""
         self._checked = 0
-        """Wrong trials of which was seen whether stock is the reason"""
+        """Wrong trials that were asked whether stock is the reason"""
         self._clean = 0
         """No trial before this one writes behind its tensors"""
 

@@ -34,6 +34,17 @@ def _number() -> int:
         return os.getpid()
 
 
+def withdraw() -> None:
+    """Take it out of the environment; if an audit hook of the program refuses, it ends with the recording."""
+    try:
+        os.environ.pop(NAME, None)
+    except Exception as error:
+        from tracer.base.interrupts import is_of_the_program  # not each start of a Python comes here
+
+        if is_of_the_program(error):
+            raise
+
+
 def program(process: int) -> int:
     """What distinguishes the program that a process runs from those that it runs later (`exec`); 0: unknown.
 
@@ -104,7 +115,11 @@ def has_ended(path: str) -> bool:
     """Whether the header of this file says that its recording was stopped properly."""
     try:
         return _state(_header(path)) == _CLOSED
-    except OSError:
+    except Exception as error:  # it is gone, or an audit hook of the program refuses
+        from tracer.base.interrupts import is_of_the_program
+
+        if is_of_the_program(error):
+            raise
         return False
 
 

@@ -123,7 +123,7 @@ class _Child:
         self._joined: JoinedRecording | None = None
         self._root: _Root | None = None
         if '"quiet": true' in request and _names_this_process(request):
-            os.environ.pop(invitation.NAME, None)  # tracer attached to the program that began this one
+            invitation.withdraw()  # tracer attached to the program that began this one
 
     def torch_imported(self) -> None:
         self._root = _Root(self._request) if self._is_root() else None
@@ -261,7 +261,7 @@ def _stop_and_say(recording: Recording | JoinedRecording) -> None:
 
 
 def _give_up(request: dict[str, Any]) -> None:
-    os.environ.pop(invitation.NAME, None)
+    invitation.withdraw()
     if request.get("reserved"):
         remove_if_empty(request["path"])
 

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.fresh
 
 REFUSES = """\
 import multiprocessing, os, sys, threading
-import torch
 
 refused = set()
 
@@ -25,7 +24,7 @@ def hook(event, _, here=__file__, asks=threading.local(), frame_of=sys._getframe
         frame = frame_of(0).f_back
         while frame is not None and frame.f_code.co_filename != here:
             file = frame.f_code.co_filename
-            if "/torch/" in file:
+            if "/torch/" in file or file.startswith("<frozen importlib"):
                 break
             if "/tracer/" in file:
                 refused.add(event)
@@ -34,7 +33,20 @@ def hook(event, _, here=__file__, asks=threading.local(), frame_of=sys._getframe
     finally:
         asks.now = False
 """
+EARLY = """
+sys.addaudithook(hook)
+import torch
+print(torch.ones(2).neg().tolist())
+sys.exit(6)
+"""
+PARENT = """\
+import subprocess, sys, torch
+torch.ones(2)
+print(subprocess.run([sys.executable, "script.py"]).returncode)
+"""
 PROGRAM = """
+import torch
+
 class Rows(torch.utils.data.Dataset):
     def __len__(self): return 4
     def __getitem__(self, at): return torch.full((2,), float(at))
@@ -90,3 +102,20 @@ def test_each_event_of_tracers_is_refused(launcher: Launcher, kind: str) -> None
     trace = tracer.load(launcher.folder / "run.trace")
     assert trace.hops["process"].n_unique() == 4
     assert "aten::sin" in set(trace.hops["op"].cast(pl.String))
+
+
+@pytest.mark.parametrize("kind", ["PermissionError", "LookupError"])
+def test_a_hook_of_before_the_import_of_torch(launcher: Launcher, kind: str) -> None:
+    """Nothing is recorded, by any way to begin, and the program imports torch and ends as it did."""
+    launcher.write(REFUSES.format(kind=kind) + EARLY)
+    launcher.write(PARENT, "parent.py")
+    plain = launcher.python("script.py")
+    assert plain.status == 6, plain.err
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert (run.status, run.out, run.own_err) == (plain.status, plain.out, plain.err)
+    assert run.said == "tracer: nothing is recorded: import\n"
+    parent = launcher.record("-o", "parent.trace", "parent.py")
+    assert (parent.status, parent.out, parent.own_err) == (0, plain.out + "6\n", plain.err)
+    launcher.environment["TRACER"] = "switched.trace"
+    switched = launcher.python("script.py")
+    assert (switched.status, switched.out, switched.own_err) == (plain.status, plain.out, plain.err)

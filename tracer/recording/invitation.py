@@ -7,6 +7,7 @@ says that it is being written.
 from __future__ import annotations
 
 import os
+import sys
 
 NAME = "TRACER_JOIN"
 # `-X` option of a Python that ignores the environment (-I, -E), but may read what `tracer record` has set.
@@ -39,9 +40,7 @@ def withdraw() -> None:
     try:
         os.environ.pop(NAME, None)
     except Exception as error:
-        from tracer.base.interrupts import is_of_the_program  # not each start of a Python comes here
-
-        if is_of_the_program(error):
+        if _is_of_the_program(error):
             raise
 
 
@@ -116,11 +115,14 @@ def has_ended(path: str) -> bool:
     try:
         return _state(_header(path)) == _CLOSED
     except Exception as error:  # it is gone, or an audit hook of the program refuses
-        from tracer.base.interrupts import is_of_the_program
-
-        if is_of_the_program(error):
+        if _is_of_the_program(error):
             raise
         return False
+
+
+def _is_of_the_program(error: BaseException) -> bool:
+    interrupts = sys.modules.get("tracer.base.interrupts")  # loaded since the recording has begun
+    return interrupts is not None and interrupts.is_of_the_program(error)
 
 
 def _header(path: str) -> bytes:

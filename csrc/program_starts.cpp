@@ -2,10 +2,13 @@
 
 #include <Python.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 
@@ -19,7 +22,7 @@ namespace {
 // Shared with forked children, and leaked: between a fork and its exec nothing else of theirs reaches this process.
 std::atomic<uint32_t>* not_joined = nullptr;
 
-constexpr std::string_view kInvitation = "TRACER_JOIN=";
+constexpr std::string_view kInvitation = "TRACER_JOIN=", kSession = "\"session\": ";
 
 std::string_view base_name(const char* path) {
   const char* slash = strrchr(path, '/');
@@ -45,16 +48,24 @@ bool ignores_us(char* const argv[]) {
   return false;
 }
 
-bool has_invitation(char* const variables[]) {
-  for (; variables && *variables; ++variables)
-    if (std::string_view(*variables).starts_with(kInvitation)) return true;
+// Whether the variables have the invitation of this recording: a JSON object with its session.
+bool has_invitation(char* const variables[], uint64_t session) {
+  for (; variables && *variables; ++variables) {
+    std::string_view text = *variables;
+    if (!text.starts_with(kInvitation)) continue;
+    size_t at = text.find(kSession);
+    uint64_t found = 0;
+    if (at == text.npos) return false;
+    return std::from_chars(text.data() + at + kSession.size(), text.data() + text.size(), found).ec == std::errc() && found == session;
+  }
   return false;
 }
 
 // Runs between vfork and exec too, and in a process whose parent stops: system calls and this memory only.
 bool cannot_join(const char* path, char* const argv[], char* const variables[]) {
-  if (!trace::recording_file() || !path || !argv || !base_name(path).starts_with("python")) return false;
-  return ignores_us(argv) || !has_invitation(variables);
+  trace::TraceFile* file = trace::recording_file();
+  if (!file || !path || !argv || !base_name(path).starts_with("python")) return false;
+  return ignores_us(argv) || !has_invitation(variables, file->header().session);
 }
 
 // Counted before: a program that begins does not come back.
@@ -75,6 +86,13 @@ int on_execv(const char* path, char* const argv[]) {
   return replaced_by(path, argv, environ, [=] { return execv(path, argv); });
 }
 
+int on_fexecve(int descriptor, char* const argv[], char* const variables[]) {
+  char link[32], path[PATH_MAX + 1] = "";
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  if (ssize_t bytes = readlink(link, path, PATH_MAX); bytes >= 0) path[bytes] = 0;
+  return replaced_by(path, argv, variables, [=] { return fexecve(descriptor, argv, variables); });
+}
+
 int on_posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
                    char* const argv[], char* const variables[]) {
   int error = posix_spawn(pid, path, actions, attributes, argv, variables);
@@ -92,6 +110,7 @@ int on_posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions
 void take_slots(std::string_view library) {
   const std::pair<const char*, void*> taken[] = {
       {"execve", reinterpret_cast<void*>(on_execve)},
+      {"fexecve", reinterpret_cast<void*>(on_fexecve)},
       {"execv", reinterpret_cast<void*>(on_execv)},
       {"posix_spawn", reinterpret_cast<void*>(on_posix_spawn)},
       {"posix_spawnp", reinterpret_cast<void*>(on_posix_spawnp)},

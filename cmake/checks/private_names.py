@@ -55,7 +55,11 @@ LIBRARIES = {
         "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
         "_ZN3c1020ThreadLocalDebugInfo3getENS_13DebugInfoKindE",
     ),
-    "libtorch_python.so": ("N5torch8autograd6PyNodeE", "PythonKernelHolder"),
+    "libtorch_python.so": (
+        "N5torch8autograd6PyNodeE",
+        "PythonKernelHolder",
+        "_ZNK3c104impl13OperatorEntry15checkInvariantsEv",
+    ),
 }
 
 # In the files of torch's Python part: classes and methods, each in at least one of the files.

@@ -264,7 +264,7 @@ struct FollowOperators final : c10::OpRegistrationListener {
 
 // ---- what the dispatcher calls while hops are in place ---------------------------------------
 torch_abi::UpdateEntry update_entry = nullptr;
-torch_abi::CheckInvariants check_invariants = nullptr;
+torch_abi::CheckInvariants check_invariants = nullptr, check_by_python = nullptr;
 
 void wrap_again(OperatorEntry* entry, uint32_t index) {
   OperatorRecord* record = records.find(entry);
@@ -293,17 +293,19 @@ void check_invariants_unless_armed(const OperatorEntry* entry) {
 }
 
 template <class Function>
-void take_slot(const char* symbol, Function ours, Function& original) {
+void take_slot(const char* library, const char* symbol, Function ours, Function& original) {
   if (original) return;
-  void** slot = native::find_plt_slot(torch_abi::kTorchCpu, symbol);
+  void** slot = native::find_plt_slot(library, symbol);
   if (!slot) return;
   original = reinterpret_cast<Function>(*slot);
   if (!native::write_plt_slot(slot, reinterpret_cast<void*>(ours))) original = nullptr;
 }
 
 void take_slots() {
-  take_slot(torch_abi::kUpdateEntry, &update_entry_and_wrap, update_entry);
-  take_slot(torch_abi::kCheckInvariants, &check_invariants_unless_armed, check_invariants);
+  take_slot(torch_abi::kTorchCpu, torch_abi::kUpdateEntry, &update_entry_and_wrap, update_entry);
+  take_slot(torch_abi::kTorchCpu, torch_abi::kCheckInvariants, &check_invariants_unless_armed, check_invariants);
+  // Python asks for one operator (torch._C._dispatch_check_invariants) past the dispatcher.
+  take_slot(torch_abi::kTorchPython, torch_abi::kCheckInvariants, &check_invariants_unless_armed, check_by_python);
 }
 
 PointerMap<std::string>& python_names = *new PointerMap<std::string>;  // by Hop*; changes under the GIL

@@ -1,4 +1,4 @@
-// Functions of the dispatcher that the recorder replaces in the slots through which libtorch_cpu calls itself.
+// Functions of the dispatcher that the recorder replaces in the slots through which torch's libraries call them.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,6 +6,7 @@
 namespace tracer::torch_abi {
 
 constexpr const char* kTorchCpu = "libtorch_cpu.so";
+constexpr const char* kTorchPython = "libtorch_python.so";
 
 // OperatorEntry::updateDispatchTableEntry_(const Dispatcher&, DispatchKey): computes an entry anew, with the dispatcher's lock
 // held. Declared as c10 declares it; a member function is called with the object as its first argument.

@@ -14,7 +14,7 @@ import tracer
 pytestmark = pytest.mark.fresh
 
 OPS = "import sys, torch\nprint(torch.ones(2).neg().tolist(), sys.orig_argv[1:], sys._xoptions)\n"
-NOT_JOINED = "a child Python was started with -I, -E or -S, or without TRACER_JOIN, and is not recorded"
+NOT_JOINED = "a child Python was started with -I, -E or -S, or without its TRACER_JOIN, and is not recorded"
 OF_A_STRANGER = """\
 import json, os, sys
 from tracer.recording import invitation
@@ -62,15 +62,24 @@ STARTS = (
     "os.waitpid(os.posix_spawn(sys.executable, %s, os.environ), 0)",
     "os.spawnv(os.P_WAIT, sys.executable, %s)",
 )
+FORKED_BY_DESCRIPTOR = (
+    "python = os.open(sys.executable, os.O_RDONLY)\n"
+    "os.fork() or os.execve(python, [sys.executable, '-c', 'pass'], %s)\n"
+    "os.wait()"
+)
 CANNOT_JOIN = (
     *(start % CHILD.format(flag="'-I', ") for start in STARTS),
     f"subprocess.run({CHILD.format(flag='')}, env={{}})",
+    f"subprocess.run({CHILD.format(flag='')}, env={{**os.environ, 'TRACER_JOIN': 'garbage'}})",
+    f"subprocess.run({CHILD.format(flag='')}, env={{**os.environ, 'TRACER_JOIN': OTHER}})",
+    FORKED_BY_DESCRIPTOR % "{}",
     "subprocess.run([sys.executable, '-E', 'x.py'])",
     "subprocess.run([sys.executable, '-sS', 'x.py'])",
     "subprocess.run([sys.executable, '-Xutf8', '-bI', '-c', 'pass'])",
 )
 LOSES_NOTHING = (
     *(start % CHILD.format(flag="") for start in STARTS),
+    FORKED_BY_DESCRIPTOR % "os.environ",
     "subprocess.run([sys.executable, '-c', '1', '-I'])",
     "subprocess.run([sys.executable, 'x.py', '-E'])",
     "subprocess.run([sys.executable, '-X', 'I', '-W', 'ignore', 'x.py'])",
@@ -81,6 +90,8 @@ LOSES_NOTHING = (
 )
 RECORDS_EACH = """\
 import json, os, subprocess, sys, torch, tracer
+with tracer.record("other.trace"):
+    OTHER = os.environ["TRACER_JOIN"]
 for number, line in enumerate(json.load(open("lines.json"))):
     with tracer.record(f"{number}.trace") as recording:
         torch.ones(2)

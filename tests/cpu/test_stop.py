@@ -51,6 +51,15 @@ def test_every_entry_is_as_found(tmp_path: Path, words: TableWords) -> None:
     torch._C._dispatch_check_all_invariants()
 
 
+def test_the_dispatcher_checks_one_operator(tmp_path: Path) -> None:
+    """As torch's own tests do, past the check of all operators."""
+    with tracer.record(tmp_path / "t.trace"):
+        for name in ("aten::sin", "aten::mm"):
+            torch._C._dispatch_check_invariants(name)
+        torch._C._dispatch_check_all_invariants()
+    torch._C._dispatch_check_invariants("aten::sin")
+
+
 # ---- the table changes while recording -----------------------------------------------------------
 
 

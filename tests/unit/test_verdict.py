@@ -99,7 +99,7 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
     (
         {"not_joined": True},
         "incomplete",
-        ["a child Python was started with -I, -E or -S, or without TRACER_JOIN, and is not recorded"],
+        ["a child Python was started with -I, -E or -S, or without its TRACER_JOIN, and is not recorded"],
     ),
     (
         {"no_steps": "there is no step 3"},

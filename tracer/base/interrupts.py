@@ -1,11 +1,11 @@
-"""What interrupts tracer's own code in a thread of the program: Ctrl-C, and handlers of signals."""
+"""What interrupts tracer's own code in a thread of the program: Ctrl-C, handlers of signals, audit hooks."""
 
 from __future__ import annotations
 
 import ctypes
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
 
@@ -23,13 +23,17 @@ def waiting(*, then_raised: bool = True) -> Iterator[None]:
         nonlocal interrupted
         interrupted = True
 
-    action = _action()
+    found = _action()
+    if found is None:
+        yield
+        return
+    action, sigaction = found
     before = signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-        ctypes.CDLL(None).sigaction(signal.SIGINT, action, None)
+        sigaction(signal.SIGINT, action, None)
     if interrupted and then_raised:
         signal.raise_signal(signal.SIGINT)
 
@@ -37,13 +41,17 @@ def waiting(*, then_raised: bool = True) -> Iterator[None]:
 def is_of_the_program(error: BaseException) -> bool:
     """Whether a handler of the program raised it, of a signal that came while code of tracer's ran.
 
-    What that code itself raises is no matter of the program's; a timeout is, and must reach it.
+    What that code itself raises is no matter of the program's; a timeout is, and must reach it. An audit hook
+    of the program that refuses what tracer asks for refuses it to tracer alone.
     """
-    found, handlers = error.__traceback__, _handlers()
-    while found is not None:
-        if found.tb_frame.f_code in handlers:
-            return True
-        found = found.tb_next
+    try:
+        found, handlers = error.__traceback__, _handlers()
+        while found is not None:
+            if found.tb_frame.f_code in handlers:
+                return True
+            found = found.tb_next
+    except Exception:  # such a hook refuses tb_frame, too
+        pass
     return False
 
 
@@ -53,8 +61,17 @@ def _handlers() -> set[CodeType]:
     return {function.__code__ for function in functions if type(function) is FunctionType}
 
 
-def _action() -> ctypes.Array[ctypes.c_char]:
-    """The handler that the kernel calls: a library may have installed one that Python does not know."""
-    action = ctypes.create_string_buffer(512)  # more than a struct sigaction
-    ctypes.CDLL(None).sigaction(signal.SIGINT, None, action)
-    return action
+def _action() -> tuple[ctypes.Array[ctypes.c_char], Callable[..., object]] | None:
+    """The handler that the kernel calls, and what sets it; None: an audit hook of the program refuses ctypes.
+
+    A library may have installed one that Python does not know.
+    """
+    try:
+        action = ctypes.create_string_buffer(512)  # more than a struct sigaction
+        sigaction = ctypes.CDLL(None).sigaction
+        sigaction(signal.SIGINT, None, action)
+    except Exception as error:
+        if is_of_the_program(error):
+            raise
+        return None
+    return action, sigaction

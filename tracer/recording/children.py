@@ -11,8 +11,9 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from tracer.base import extension
-from tracer.base.errors import RecordingError
-from tracer.base.say import say
+from tracer.base.errors import FileLostError, RecordingError
+from tracer.base.interrupts import is_of_the_program
+from tracer.base.say import say, say_not_ended
 from tracer.recording import cuda, invitation, overrides, process_groups, setups, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.documents import compressed, write_document
@@ -48,7 +49,7 @@ class JoinedRecording:
         session = request["session"]
         is_one = isinstance(session, int) and 0 <= session < 1 << 64
         if not is_one or not invitation.lives(request["process"], path, request.get("program")):
-            os.environ.pop(invitation.NAME, None)
+            invitation.withdraw()
             return None
         try:
             if os.stat(path).st_size == 0:
@@ -58,7 +59,7 @@ class JoinedRecording:
         native = extension.load()
         closes = request["process"] == invitation.this_process()
         if not native.join(path, session, closes):
-            os.environ.pop(invitation.NAME, None)
+            invitation.withdraw()
             return None
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
         native.arm(options.ops)
@@ -81,7 +82,7 @@ class JoinedRecording:
         if not self._running:
             return None
         self._running = False
-        os.environ.pop(invitation.NAME, None)
+        invitation.withdraw()
         closed, certificate, were_on = close_part(self._native, self._began, at_exit)
         if self._shown is None or self._pid != os.getpid() or closed["damaged"] or closed["gone"]:
             return None
@@ -126,7 +127,20 @@ def stop_last(stop: Callable[[], object]) -> Any:
     Returns multiprocessing's Finalize object; None if multiprocessing is not in use.
     """
     util = sys.modules.get("multiprocessing.util")
-    return None if util is None else util.Finalize(None, stop, exitpriority=-(1 << 30))
+    of = f" of process {os.getpid()}"
+    return None if util is None else util.Finalize(None, stop_or_say, (stop, of), exitpriority=-(1 << 30))
+
+
+def stop_or_say(stop: Callable[[], object], process: str = "") -> None:
+    """Call `stop`, and say what went wrong: nobody else would, or with a traceback."""
+    try:
+        stop()
+    except FileLostError:
+        pass  # the user was told already
+    except Exception as error:
+        if is_of_the_program(error):
+            raise
+        say_not_ended(error, process)
 
 
 def follow_python(native: ModuleType, options: Options) -> None:

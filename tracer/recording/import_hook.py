@@ -49,20 +49,27 @@ class TorchImportHook:
 
     def _wrap(self, loader: Any) -> None:
         original = getattr(loader, "exec_module", None)
-        if original is None:
-            return  # a folder named torch: no package, nothing to run
+        if original is not None:  # else a folder named torch: no package, nothing to run
+            loader.exec_module = _Torch(self, loader, original).exec_module
 
-        def exec_module(module: ModuleType) -> None:
-            vars(loader).pop("exec_module", None)
-            original(module)
-            self.remove()
-            self._imported()
-
-        loader.exec_module = _as_importlib(exec_module)
+    def ran(self) -> None:
+        """torch has been imported."""
+        self.remove()
+        self._imported()
 
 
-def _as_importlib(function: Any) -> Any:
+class _Torch:
+    """What runs the module torch in place of its loader, once."""
+
+    def __init__(self, hook: TorchImportHook, loader: Any, original: Callable[[ModuleType], object]) -> None:
+        self._hook, self._loader, self._original = hook, loader, original
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(self._loader).pop("exec_module", None)
+        self._original(module)
+        self._hook.ran()
+
     # When an import fails, Python drops importlib's own frames from the traceback, and knows them
     # by this file name: ours goes with them, so that the script shows the traceback it always had.
-    function.__code__ = function.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
-    return function
+    # Here, not in the import: an audit hook of the program may refuse to change code.
+    exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")

@@ -7,6 +7,7 @@ says that it is being written.
 from __future__ import annotations
 
 import os
+import sys
 
 NAME = "TRACER_JOIN"
 # `-X` option of a Python that ignores the environment (-I, -E), but may read what `tracer record` has set.
@@ -35,6 +36,15 @@ def _number() -> int:
         return int(os.readlink("/proc/self"))
     except (OSError, ValueError):
         return os.getpid()
+
+
+def withdraw() -> None:
+    """Take it out of the environment; if an audit hook of the program refuses, it ends with the recording."""
+    try:
+        os.environ.pop(NAME, None)
+    except Exception as error:
+        if _is_of_the_program(error):
+            raise
 
 
 def program(process: int) -> int:
@@ -107,8 +117,15 @@ def has_ended(path: str) -> bool:
     """Whether the header of this file says that its recording was stopped properly."""
     try:
         return _state(_header(path)) == _CLOSED
-    except OSError:
+    except Exception as error:  # it is gone, or an audit hook of the program refuses
+        if _is_of_the_program(error):
+            raise
         return False
+
+
+def _is_of_the_program(error: BaseException) -> bool:
+    interrupts = sys.modules.get("tracer.base.interrupts")  # loaded since the recording has begun
+    return interrupts is not None and interrupts.is_of_the_program(error)
 
 
 def _header(path: str) -> bytes:

@@ -12,7 +12,10 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tracer.base.interrupts import is_of_the_program
+
 _PAUSE = 0.001  # seconds between two looks
+_FILE = register_optimizer_step_post_hook.__code__.co_filename
 
 
 class OptimizerHook:
@@ -71,21 +74,21 @@ def _when_no_optimizer_steps(native: ModuleType, act: Callable[[], None]) -> Non
 
     try:
         _thread.start_new_thread(wait, ())
-    except RuntimeError:
-        pass  # the process ends
+    except Exception as error:  # the process ends, or an audit hook refuses
+        if is_of_the_program(error):
+            raise
 
 
 def _an_optimizer_steps(native: ModuleType) -> bool:
     """Whether a thread is in the file of torch that goes through the hooks."""
-    file = register_optimizer_step_post_hook.__code__.co_filename
-    known: bool | None = native.runs_code_of(file)
+    known: bool | None = native.runs_code_of(_FILE)
     if known is not None:
         return known
     # Not in Python 3.11, whose frames are known: there this call can hang for ever (gh-106883).
     for frame in sys._current_frames().values():
         inner: FrameType | None = frame
         while inner is not None:
-            if inner.f_code.co_filename == file:
+            if inner.f_code.co_filename == _FILE:
                 return True
             inner = inner.f_back
     return False

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tracer.base import extension, interrupts, locks
 from tracer.base.errors import FileLostError, RecordingError
-from tracer.base.say import say, say_not_ended
+from tracer.base.say import say
 from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, invitation, naming, output, overrides, steps
 from tracer.recording.children import (
@@ -26,6 +26,7 @@ from tracer.recording.children import (
     close_with_multiprocessing,
     follow_python,
     stop_last,
+    stop_or_say,
     write_changed_names,
     write_names,
     write_not_joined,
@@ -170,7 +171,7 @@ class Recording:
             if self._inside is not None:
                 self.summary = summary_of_nothing(str(self.path), self._shown, self._inside)
                 return self.summary
-            os.environ.pop(invitation.NAME, None)
+            invitation.withdraw()
             if os.getpid() != self._pid:
                 close_part(native, self._began, at_exit)
                 return None
@@ -184,9 +185,10 @@ class Recording:
     def _stop_apart(self) -> None:
         """Stop on another thread: this one is inside of an optimizer, whose hooks it would change."""
         try:
-            _thread.start_new_thread(self._stop_or_say, (False,))
-        except RuntimeError:
-            pass  # the process ends: it stops then
+            _thread.start_new_thread(stop_or_say, (self.stop,))
+        except Exception as error:  # the process ends, or an audit hook refuses: it stops at the end
+            if interrupts.is_of_the_program(error):
+                raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """As a decorator: each call of the function is recorded, in a file of its own.
@@ -273,16 +275,7 @@ class Recording:
 
     def stop_at_exit(self) -> None:
         """End, because the process does."""
-        self._stop_or_say(True)
-
-    def _stop_or_say(self, at_exit: bool) -> None:
-        """End, and say what went wrong: nobody else would."""
-        try:
-            self.stop(at_exit=at_exit)
-        except FileLostError:
-            pass
-        except (OSError, RuntimeError, RecordingError) as error:
-            say_not_ended(error)
+        stop_or_say(functools.partial(self.stop, at_exit=True))
 
     def __enter__(self) -> Recording:
         return self.start()

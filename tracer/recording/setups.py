@@ -63,16 +63,16 @@ class Optimizers(_Setups):
         self._seen: dict[int, weakref.ref[object]] = {}
 
     def stepped(self, optimizer: Any) -> None:
-        number = id(optimizer)
-        known = self._seen.get(number)
-        if known is not None and known() is optimizer:
-            return
         try:
+            number = id(optimizer)
+            known = self._seen.get(number)
+            if known is not None and known() is optimizer:
+                return
             # No code of Python's, in which a signal may be handled: what is raised there is lost.
             self._seen[number] = weakref.ref(optimizer, partial(self._seen.pop, number))
             if described := _optimizer(optimizer):
                 self._add(described)
-        except Exception as error:  # a full disk; a class without weak references
+        except Exception as error:  # a full disk; an audit hook; a class without weak references
             if is_of_the_program(error):
                 raise
 
@@ -130,17 +130,18 @@ class Loaders(_Setups):
         """
 
         def begins(*arguments: Any, **named: Any) -> Any:
-            self._began(sys._getframe(1).f_locals.get("loader"))
+            self._began()
             return original(*arguments, **named)
 
         return begins
 
-    def _began(self, loader: Any) -> None:
+    def _began(self) -> None:
         try:
+            loader = sys._getframe(2).f_locals.get("loader")
             if loader is not None:
                 own = _attributes(loader)
                 self._add({name: _setting(own.get(name)) for name in SETTINGS})
-        except Exception as error:  # a full disk; no attributes
+        except Exception as error:  # a full disk; an audit hook; no attributes
             if is_of_the_program(error):
                 raise
 

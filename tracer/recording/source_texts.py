@@ -58,7 +58,9 @@ def content(file: str, began: float) -> list[str]:
 
         with tokenize.open(file) as source:
             return source.readlines()
-    except (OSError, SyntaxError, UnicodeError, ValueError):
+    except Exception as error:  # it is gone, is no text, or an audit hook refuses
+        if is_of_the_program(error):
+            raise
         return []
 
 

@@ -89,9 +89,9 @@ class _Switched:
         self._wanted = False
 
     def torch_imported(self) -> None:
-        if not self._wanted or os.environ.pop(SWITCH, None) is None:  # each child would begin one
-            return
         try:
+            if not self._wanted or os.environ.pop(SWITCH, None) is None:  # each child would begin one
+                return
             from tracer.recording import naming, output
             from tracer.recording.recording import Recording
 
@@ -123,7 +123,7 @@ class _Child:
         self._joined: JoinedRecording | None = None
         self._root: _Root | None = None
         if '"quiet": true' in request and _names_this_process(request):
-            os.environ.pop(invitation.NAME, None)  # tracer attached to the program that began this one
+            invitation.withdraw()  # tracer attached to the program that began this one
 
     def torch_imported(self) -> None:
         self._root = _Root(self._request) if self._is_root() else None
@@ -153,12 +153,12 @@ class _Child:
 
     def _is_root(self) -> bool:
         """Whether this process should begin the recording, and has become another program before that."""
-        if not _names_this_process(self._request):
-            return False
         try:
+            if not _names_this_process(self._request):
+                return False
             request = _request_to_record(self._request)
             return not invitation.has_begun(request["path"], request["session"])
-        except (OSError, ValueError):
+        except Exception:  # the file is gone, another's request, or an audit hook of the program
             return False
 
 
@@ -261,9 +261,12 @@ def _stop_and_say(recording: Recording | JoinedRecording) -> None:
 
 
 def _give_up(request: dict[str, Any]) -> None:
-    os.environ.pop(invitation.NAME, None)
-    if request.get("reserved"):
-        remove_if_empty(request["path"])
+    try:
+        invitation.withdraw()
+        if request.get("reserved"):
+            remove_if_empty(request["path"])
+    except Exception:  # an audit hook of the program refuses: the empty file stays
+        pass
 
 
 def _parse(request: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType, ModuleType
 
+from tracer.base.interrupts import is_of_the_program
 from tracer.recording.captures import Captures
 from tracer.recording.documents import write_document
 from tracer.recording.options import Options
@@ -66,7 +67,7 @@ class Steps:
         def stepped(optimizer: object, *_: object) -> None:
             # torch.compile compiles hooks into the steps that it compiles: nothing else may be in this one.
             if not is_compiling():
-                self._optimizer_stepped(optimizer, sys._getframe(1))
+                self._optimizer_stepped(optimizer)
 
         self._hook = OptimizerHook(self._native, stepped)
         if self._wanted:
@@ -87,18 +88,23 @@ class Steps:
                 self._count_calls()
             self._advance()
 
-    def _optimizer_stepped(self, optimizer: object, step: FrameType) -> None:
-        self._of_this_process()
-        if not self._over:
-            self._optimizers.stepped(optimizer)
-        if self._over or self.counted_by == BY_CALL or _is_nested(optimizer, step):
-            return
-        with self._lock:
-            if self._optimizer is None or self._optimizer() is None:
-                self._optimizer = weakref.ref(optimizer)
-            if self._optimizer() is optimizer:
-                self.counted_by = BY_OPTIMIZER
-                self._end_with_backward()
+    def _optimizer_stepped(self, optimizer: object) -> None:
+        """Called by the hook, so the second frame above is the step's."""
+        try:
+            self._of_this_process()
+            if not self._over:
+                self._optimizers.stepped(optimizer)
+            if self._over or self.counted_by == BY_CALL or _is_nested(optimizer, sys._getframe(2)):
+                return
+            with self._lock:
+                if self._optimizer is None or self._optimizer() is None:
+                    self._optimizer = weakref.ref(optimizer)
+                if self._optimizer() is optimizer:
+                    self.counted_by = BY_OPTIMIZER
+                    self._end_with_backward()
+        except Exception as error:  # an audit hook; a class without weak references
+            if is_of_the_program(error):
+                raise
 
     def _end_with_backward(self) -> None:
         """End the step: now, or with the backward pass in which the optimizer steps."""

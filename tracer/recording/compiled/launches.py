@@ -83,10 +83,10 @@ class Launches:
 
     def _leave(self, entered: int, launcher: Any, facts: Callable[[Any], dict[str, Any]]) -> None:
         self._native.leave_range(entered)
-        if not entered or id(launcher) in self._described:
-            return
-        self._described.add(id(launcher))
         try:
+            if not entered or id(launcher) in self._described:
+                return
+            self._described.add(id(launcher))
             number = self._known[id(launcher)][1].rpartition("#")[2]
             self._write(f"launch:{number}", facts(launcher))
         except Exception as error:

@@ -9,7 +9,7 @@ from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate.counts import in_words
 
 COMPILED_CODE = "code of torch.compile or AOTInductor ran, and its kernels are not recorded as hops"
-NOT_JOINED = "a child Python was started with -I, -E or -S, or without TRACER_JOIN, and is not recorded"
+NOT_JOINED = "a child Python was started with -I, -E or -S, or without its TRACER_JOIN, and is not recorded"
 EXECUTED = "the process began another program (exec), which is not recorded"
 _MOST_PATTERNS = 3
 _HEADS = {

@@ -1,4 +1,7 @@
-"""The trust boundary is one module: nothing else turns a text into code or a name, or starts a Python."""
+"""The trust boundary is one module: nothing else turns a text into code or a name, or starts a Python.
+
+Files that others can change are read, and not mapped; ELF files only by `tracer/base/elf.py`.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +89,8 @@ def deed_of(call: ast.Call, room: str) -> str:
         "loads a library": name in LIBRARIES and given,
         "takes a pickle": name in PICKLES and root in ("pickle", "marshal", "shelve", "torch"),
         "names of torch": of_torch or (root == "torch" and name == "device" and given),
+        "maps a file": ((root, name) == ("mmap", "mmap") and given) or name == "memmap",
+        "reads ELF": name == "ELFFile",
         "opens a file": room in OF_TRACES and name in OPENS and "open_regular" not in ast.dump(call),
     }
     return next((deed for deed, done in ways.items() if done), "")
@@ -129,6 +134,7 @@ def test_no_exception_is_left_over() -> None:
             "[target.executable, '-c', x]",
             "os.open(x, 0)",
         ),
+        *("mmap.mmap(file.fileno(), 0)", "np.memmap(x)", "ELFFile(x)"),
     ],
 )
 def test_each_way_is_seen(source: str) -> None:

@@ -1,4 +1,7 @@
-"""The trust boundary is one module: nothing else turns a text into code or a name, or starts a Python."""
+"""The trust boundary is one module: nothing else turns a text into code or a name, or starts a Python.
+
+Files that others can change are read, and not mapped; ELF files only by `tracer/base/elf.py`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,6 @@ KNOWN = {
     ("names of torch", "tracer/compare/workload.py"): "a dtype of tracer's own cases",
     ("opens a file", "tracer/trace/bytes/packed.py"): "the trace, and the output that the user names",
     ("opens a file", "tracer/trace/names/completion.py"): "the trace itself",
-    ("opens a file", "tracer/fleet/parts.py"): "the descriptor that open_regular gave",
     ("opens a file", "tracer/report/html/document.py"): "files of tracer",
     ("opens a file", "tracer/report/svg/picture.py"): "files of tracer",
     ("opens a file", "tracer/analysis/api_functions.py"): "a file of tracer",
@@ -49,7 +51,9 @@ RUNS = {"eval", "exec", "compile", "run_path", "run_module"}
 IMPORTS = {"import_module", "__import__", "spec_from_file_location"}
 LIBRARIES = {"CDLL", "PyDLL", "LoadLibrary", "load_library"}
 PICKLES = {"load", "loads", "Unpickler"}
-OPENS = {"open", "read_text", "read_bytes", "read_parquet", "scan_parquet", "read_csv", "scan_csv"}
+OPENS = {"open", "read_text", "read_bytes"}
+MAPS = {"memmap", "read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ipc", "scan_ipc"}
+"""polars maps the files that it is given by name"""
 
 
 def dotted(node: ast.expr) -> list[str]:
@@ -86,9 +90,16 @@ def deed_of(call: ast.Call, room: str) -> str:
         "loads a library": name in LIBRARIES and given,
         "takes a pickle": name in PICKLES and root in ("pickle", "marshal", "shelve", "torch"),
         "names of torch": of_torch or (root == "torch" and name == "device" and given),
+        "maps a file": given and ((root, name) == ("mmap", "mmap") or maps(call, name)),
+        "reads ELF": name == "ELFFile",
+        "unpacks without a limit": (of, name) == ("zlib", "decompress"),
         "opens a file": room in OF_TRACES and name in OPENS and "open_regular" not in ast.dump(call),
     }
     return next((deed for deed, done in ways.items() if done), "")
+
+
+def maps(call: ast.Call, name: str) -> bool:
+    return name in MAPS and "BytesIO" not in ast.dump(call)
 
 
 def found() -> Iterator[tuple[str, str, int]]:
@@ -129,6 +140,7 @@ def test_no_exception_is_left_over() -> None:
             "[target.executable, '-c', x]",
             "os.open(x, 0)",
         ),
+        *("mmap.mmap(file.fileno(), 0)", "np.memmap(x)", "ELFFile(x)", "zlib.decompress(x)"),
     ],
 )
 def test_each_way_is_seen(source: str) -> None:

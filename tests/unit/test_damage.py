@@ -18,7 +18,6 @@ from tracer.base.numerals import number_of
 from tracer.trace import TraceError, load
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.documents import read_document
-from tracer.trace.names import symbols
 
 ERRORS = (IndexError, ZeroDivisionError, AssertionError, OverflowError, RecursionError, UnicodeError, OSError)
 
@@ -48,18 +47,6 @@ def test_work_that_cannot_be_told_is_unknown(monkeypatch: pytest.MonkeyPatch, er
     assert op_work.work_of("aten::mm", []) is None
     monkeypatch.setattr(library_work, "item_bytes", raising(error))
     assert library_work.gemm_work(dict.fromkeys(("m", "n", "k"), "2"), "cublasSgemm_v2") is None
-
-
-@pytest.mark.parametrize("error", ERRORS)
-def test_a_library_that_cannot_be_read_is_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
-    library = tmp_path / "lib.so"
-    write_library(library, [], build_id="01")
-    monkeypatch.setattr(symbols, "_elf_file", raising(error))
-    for read in (symbols.Symbols, symbols.build_id):
-        with pytest.raises(ValueError, match="not an ELF library"):
-            read(library)
 
 
 def test_a_file_of_more_symbols_than_a_python_has_is_not_searched(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from one_op import one_op
 from typer.testing import CliRunner, Result
 
+from tracer.analysis import source_files
+from tracer.analysis.source_files import SourceFiles, read_from
 from tracer.base import own
 from tracer.cli.app import app
 
@@ -197,3 +200,26 @@ def test_nothing_outside_the_folder_is_read(folder: Path) -> None:
         run, written = read("tree", "--source-from", "copy")
         assert (run.exit_code, "hunter2" in written) == (0, False), name
     assert CliRunner().invoke(app, ["tree", "run.trace", "--source-from", "nowhere"]).exit_code == 2
+
+
+def test_a_file_of_many_names_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("pass\n" * 100_000)
+    files = SourceFiles(None, None, below=())
+    with read_from(str(tmp_path), print):
+        tracemalloc.start()
+        try:
+            texts = [files.get(f"{tmp_path}/{'./' * n}x.py:7") for n in range(50)]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert texts == ["pass"] * 50
+    assert peak < 20 << 20
+
+
+def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_files, "_LONGEST", 9)
+    for name in "abc":
+        (tmp_path / f"{name}.py").write_text("pass")
+    files = SourceFiles(None, None, below=())
+    with read_from(str(tmp_path), print):
+        assert [files.get(f"{name}.py:1") for name in "abc"] == ["pass", "pass", ""]

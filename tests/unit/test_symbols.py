@@ -9,8 +9,9 @@ import pytest
 from elf import FUNCTION, OBJECT, write_library
 from synthetic import TraceWriter
 
+from tracer.base.elf import Elf
 from tracer.trace import load
-from tracer.trace.names.symbols import Symbols, build_id
+from tracer.trace.names.symbols import Symbols
 
 SYMBOLS = [
     ("_ZN2at6mm_cpuEv", 0x2000, 0x100, FUNCTION),
@@ -27,8 +28,7 @@ BASE = 0x7F0000000000
 @pytest.mark.parametrize("table", [".symtab", ".dynsym"])
 def test_lookup(tmp_path: Path, table: str) -> None:
     symbols = Symbols(write_library(tmp_path / "lib.so", SYMBOLS, BUILD_ID, table))
-    assert symbols.build_id == BUILD_ID
-    assert symbols.lookup([0x1000, 0x107F, 0x1080, 0x2001, 0x2800, 0x3000, 0x3001, 0]) == [
+    assert list(symbols.lookup([0x1000, 0x107F, 0x1080, 0x2001, 0x2800, 0x3000, 0x3001, 0, 1 << 63])) == [
         ("_ZN2at7add_cpuEv", 0),
         ("_ZN2at7add_cpuEv", 0x7F),
         ("", 0x1080),
@@ -37,22 +37,25 @@ def test_lookup(tmp_path: Path, table: str) -> None:
         ("no_size", 0),
         ("", 0x3001),
         ("", 0),
+        ("", 1 << 63),
     ]
-    assert symbols.lookup([]) == []
+    assert list(symbols.lookup([])) == []
 
 
 def test_a_library_without_functions(tmp_path: Path) -> None:
     path = write_library(tmp_path / "lib.so", [])
-    assert Symbols(path).lookup([5]) == [("", 5)]
-    assert build_id(path) == ""
+    assert list(Symbols(path).lookup([5])) == [("", 5)]
+    assert Elf(path).build_id == ""
 
 
 def test_what_is_no_library(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     with pytest.raises(ValueError, match="not an ELF library"):
         Symbols(tmp_path / "text")
-    with pytest.raises(ValueError, match="not an ELF library"):
-        build_id(tmp_path / "text")
+    write_library(tmp_path / "cut", SYMBOLS)
+    os.truncate(tmp_path / "cut", 500)
+    with pytest.raises(ValueError, match="it is cut"):
+        Symbols(tmp_path / "cut")
     with pytest.raises(FileNotFoundError):
         Symbols(tmp_path / "absent")
 

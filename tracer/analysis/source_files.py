@@ -12,6 +12,8 @@ from tracer.base.boundary import inside, open_regular
 from tracer.base.numerals import number_of
 
 _LONGEST_FILE = 16 << 20
+_LONGEST = 64 << 20
+"""Of all files together"""
 _WITHHELD = (
     "source lines are shown without their text: the trace has none, and you did not record it on this "
     "machine since its start, in the folder of those files; to read them from your copy: --source-from DIR"
@@ -55,6 +57,9 @@ class SourceFiles:
         """`began`: when the recording did, if the trace has no texts. `below`: see SourceLines."""
         self._cwd, self._began, self._folders = cwd, began, below
         self._lines: dict[str, list[str]] = {}
+        self._by_file: dict[str, list[str]] = {}
+        """Real path -> the same lists: a trace may name one file in a thousand spellings"""
+        self._left = _LONGEST
 
     def get(self, source: str) -> str:
         file, _, text = source.rpartition(":")
@@ -69,13 +74,20 @@ class SourceFiles:
     def _read(self, file: str) -> list[str]:
         try:
             if _asked.folder is not None:
-                return _lines(inside(_asked.folder, self._below(file, _asked.folder)))
+                return self._once(inside(_asked.folder, self._below(file, _asked.folder)))
             if self._began is not None and (folder := self._own_folder(file)):
-                return _lines(inside(folder, file), self._began)
+                return self._once(inside(folder, file), self._began)
         except (OSError, UnicodeError, ValueError):
             return []
         _asked.withheld |= self._began is not None and os.path.isfile(file)
         return []
+
+    def _once(self, path: str, began: float | None = None) -> list[str]:
+        if path not in self._by_file:
+            text = _text(path, began, min(_LONGEST_FILE, self._left))
+            self._left -= len(text)
+            self._by_file[path] = text.split("\n")
+        return self._by_file[path]
 
     def _own_folder(self, file: str) -> str:
         """The one that has the file; "": none."""
@@ -89,9 +101,10 @@ class SourceFiles:
         return file
 
 
-def _lines(path: str, began: float | None = None) -> list[str]:
+def _text(path: str, began: float | None, longest: int) -> str:
+    """ "" if the file is longer, or was written since."""
     with open(open_regular(path), encoding="utf-8") as file:
         status = os.fstat(file.fileno())
-        if status.st_size > _LONGEST_FILE or (began is not None and status.st_mtime > began):
-            return []
-        return file.read(_LONGEST_FILE).split("\n")
+        if status.st_size > longest or (began is not None and status.st_mtime > began):
+            return ""
+        return file.read(longest)

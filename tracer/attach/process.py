@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from elftools.elf.elffile import ELFFile
 
 from tracer.base import extension
 from tracer.base.boundary import open_regular
+from tracer.base.elf import UNDEFINED_SECTION, Elf, named
 from tracer.base.errors import RecordingError
 from tracer.base.torch_build import TorchBuild, build_of, facts_of
 from tracer.base.visible import visible
@@ -38,7 +36,8 @@ _FILES = 16  # that may still be opened: a recording needs a few, and imports op
 _MEMORY = 512 << 20  # of address space: the extension, the mapped trace, a thread and its heap
 _SMALL = 1 << 16  # characters of a text that may be anything
 _MOST_SYMBOLS = 1 << 16
-"""Of a Python or a libc; 8,000 are usual"""
+_MOST_NAMES = 1 << 24
+"""Of a Python or a libc; 8,000 are usual, and 200 KB of their names"""
 _CODE = 8  # bytes with which a function begins
 
 
@@ -392,22 +391,20 @@ def _python_version(path: str) -> tuple[int, int] | None:
 
 def _py_version(path: str) -> int:
     """What a file has as Py_Version, which Python 3.11 and newer export; else 0."""
-    with open(open_regular(path), "rb") as file:
-        elf = ELFFile(file)
-        symbols = _exported(elf, "Py_Version")
-        numbers = (int.from_bytes(_bytes_at(elf, s["st_value"], 8), sys.byteorder) for s in symbols)
-        return next(filter(None, numbers), 0)
+    elf = Elf(path)
+    values = _exported(elf, ["Py_Version"])["Py_Version"]
+    numbers = (int.from_bytes(elf.bytes_at(value, 8), sys.byteorder) for value in values)
+    return next(filter(None, numbers), 0)
 
 
-def _exported(elf: ELFFile, name: str) -> list[Any]:
-    """The dynamic symbols of this name. Raises ValueError: more symbols than any Python has.
-
-    All are read to find one, which a file that says it has 8 billion could make endless.
-    """
-    table = elf.get_section_by_name(".dynsym")
-    if table is not None and table.num_symbols() > _MOST_SYMBOLS:
-        raise ValueError(f"{table.num_symbols():,} symbols")
-    return (table and table.get_symbol_by_name(name)) or []
+def _exported(elf: Elf, names: list[str]) -> dict[str, list[int]]:
+    """name -> the addresses of what the file exports as it. Raises ValueError: more than any Python has."""
+    table = elf.section(".dynsym")
+    if table is None:
+        return {name: [] for name in names}
+    symbols, texts = elf.symbols(table, _MOST_SYMBOLS), elf.names(table, _MOST_NAMES)
+    symbols = symbols[symbols["section"] != UNDEFINED_SECTION]
+    return {name: symbols["value"][named(texts, symbols["name"], name)].tolist() for name in names}
 
 
 def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict[str, tuple[int, int]]:
@@ -415,15 +412,13 @@ def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict
     found: dict[str, tuple[int, int]] = {}
 
     def look(path: str) -> None:
-        with open(open_regular(path), "rb") as file:
-            elf = ELFFile(file)
-            first = next(elf.iter_segments("PT_LOAD"))["p_vaddr"] // _PAGE * _PAGE
-            for name in names:
-                for symbol in _exported(elf, name):
-                    if symbol["st_shndx"] != "SHN_UNDEF" and path in maps:
-                        address = maps[path] - first + symbol["st_value"]
-                        code = int.from_bytes(_bytes_at(elf, symbol["st_value"], _CODE), sys.byteorder)
-                        found.setdefault(name, (address, code))
+        elf = Elf(path)
+        first = elf.first_address // _PAGE * _PAGE
+        for name, values in _exported(elf, names).items():
+            for value in values:
+                if path in maps:
+                    code = int.from_bytes(elf.bytes_at(value, _CODE), sys.byteorder)
+                    found.setdefault(name, (maps[path] - first + value, code))
 
     for path in paths:
         try:
@@ -431,13 +426,3 @@ def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict
         except DamagedError:
             continue
     return found
-
-
-def _bytes_at(elf: ELFFile, address: int, count: int) -> bytes:
-    """What a file has for an address of its own; b"" if nothing."""
-    for segment in elf.iter_segments("PT_LOAD"):
-        offset = address - segment["p_vaddr"]
-        if 0 <= offset < segment["p_filesz"]:
-            elf.stream.seek(segment["p_offset"] + offset)
-            return elf.stream.read(count)
-    return b""

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracer.base import interrupts
+from tracer.base.elf import Elf
 from tracer.debugger import overlay_sources, trampolines
 from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.overlay_sources import Source
 from tracer.debugger.target import Target
-from tracer.trace.names.symbols import build_id
 
 _LIBRARY = "overlay.so"
 _GENERATED = "generated"
@@ -167,7 +167,7 @@ def _base(target: Target, cache: Path | None) -> Path:
     root = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     library = target.libtorch_cpu
     try:
-        identity = build_id(library)
+        identity = Elf(library).build_id
         if not identity:
             facts = library.stat()
             identity = hashlib.sha256(f"{library} {facts.st_size} {facts.st_mtime_ns}".encode()).hexdigest()

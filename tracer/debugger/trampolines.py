@@ -7,17 +7,14 @@ an exported symbol plus a constant. x86-64 only.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
 
+from tracer.base.elf import UNDEFINED_SECTION, Elf, named
 from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.target import Target
-from tracer.trace.names.symbols import SYMBOL, UNDEFINED_SECTION
 
 _GLOBAL = 1  # STB_GLOBAL
 _FUNCTION = 2  # STT_FUNC
@@ -104,19 +101,12 @@ class _Table:
     """One symbol table of an ELF file. Raises ValueError if it is missing."""
 
     def __init__(self, path: Path, section: str) -> None:
-        with path.open("rb") as stream:
-            try:
-                elf = ELFFile(stream)
-                table = elf.get_section_by_name(section)
-                strings = elf.get_section_by_name(".dynstr" if section == ".dynsym" else ".strtab")
-                if table is None or strings is None or elf.elfclass != 64 or not elf.little_endian:
-                    raise ValueError(f"{path} has no readable {section}")
-            except ELFError as error:
-                raise ValueError(f"{path} is not an ELF file: {error}") from None
-            self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        self._start, self._end = strings["sh_offset"], strings["sh_offset"] + strings["sh_size"]
-        count = table["sh_size"] // SYMBOL.itemsize
-        self.symbols = np.frombuffer(self._data, SYMBOL, count, table["sh_offset"])
+        elf = Elf(path)
+        table = elf.section(section)
+        if table is None:
+            raise ValueError(f"{path} has no readable {section}")
+        self.symbols = elf.symbols(table)
+        self._names = elf.names(table)
 
     @property
     def binding(self) -> np.ndarray:
@@ -124,19 +114,12 @@ class _Table:
 
     def names(self, chosen: np.ndarray) -> set[str]:
         """The names of the symbols where `chosen` is true."""
-        data, start = self._data, self._start
         offsets = np.unique(self.symbols["name"][chosen]).tolist()
         return {
-            data[start + offset : data.find(b"\0", start + offset)].decode() for offset in offsets if offset
+            self._names[offset : self._names.find(b"\0", offset)].decode() for offset in offsets if offset
         }
 
     def rows_named(self, name: str) -> np.ndarray:
-        """The definitions of `name`. Searching the strings once beats reading half a million names."""
-        text = name.encode() + b"\0"
-        offsets = []
-        found = self._data.find(text, self._start, self._end)
-        while found >= 0:
-            offsets.append(found - self._start)
-            found = self._data.find(text, found + 1, self._end)
+        """The definitions of `name`."""
         symbols = self.symbols
-        return symbols[np.isin(symbols["name"], offsets) & (symbols["section"] != UNDEFINED_SECTION)]
+        return symbols[named(self._names, symbols["name"], name) & (symbols["section"] != UNDEFINED_SECTION)]

@@ -6,7 +6,6 @@ Its footer and page headers are in Thrift's compact protocol, after parquet.thri
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,20 +27,20 @@ _PAGE_BYTES, _PAGE_PACKED, _PAGE_VALUES = 2, 3, 1
 _KINDS_OF_PAGE = (5, 7, 8)
 
 
-def check_held(file: int) -> None:
-    """Raises ValueError if the file of this descriptor says that it holds more than its bytes may.
+def check_held(file: bytes) -> None:
+    """Raises ValueError if a file says that it holds more than its bytes may.
 
     IndexError, KeyError, TypeError: it is no Parquet file.
     """
-    length = os.fstat(file).st_size
-    tail = os.pread(file, _TAIL, max(length - _TAIL, 0))
+    length = len(file)
+    tail = file[-_TAIL:]
     if tail[4:] != _MAGIC:
         raise ValueError("no Parquet file")
     footer = int.from_bytes(tail[:4], "little")
     if not 0 < footer <= min(_LONGEST_FOOTER, length - _TAIL):
         raise ValueError("its footer is longer than the file")
     rows, values, size, packed = 0, 0, 0, 0
-    for group in _Compact(os.pread(file, footer, length - _TAIL - footer)).struct().get(_ROW_GROUPS, []):
+    for group in _Compact(file[length - _TAIL - footer :]).struct().get(_ROW_GROUPS, []):
         rows += group[_ROWS] * len(group[_COLUMNS])
         for chunk in group[_COLUMNS]:
             meta = chunk[_META]
@@ -63,12 +62,14 @@ class _Page:
     size: int
 
 
-def _pages(file: int, meta: dict[int, Any]) -> Iterator[_Page]:
+def _pages(file: bytes, meta: dict[int, Any]) -> Iterator[_Page]:
     """Those of a column of a row group, its dictionary too."""
     place = min(meta[_DATA_PAGE], meta.get(_DICTIONARY_PAGE) or meta[_DATA_PAGE])
     end = place + meta[_CHUNK_PACKED]
     while place < end:
-        compact = _Compact(os.pread(file, _LONGEST_HEADER, place))
+        if place < 0:
+            raise ValueError("a page before its file")
+        compact = _Compact(file[place : place + _LONGEST_HEADER])
         header = compact.struct()
         kind: dict[int, int] = next((header[field] for field in _KINDS_OF_PAGE if field in header), {})
         numbers = kind[_PAGE_VALUES], header[_PAGE_BYTES], header[_PAGE_PACKED]

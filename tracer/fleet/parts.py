@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from tracer.trace.bytes.damage import DamagedError, whole
 FORMAT = 10
 """Changes when partial tables do, or what counts as read: parts of another format are made again"""
 ABOUT = "about.json"
+_LARGEST = 256 << 20
 _LONGEST_ABOUT = 1 << 20
 _LONGEST = 200
 """Characters of a folder's name, of 255 that file systems take"""
@@ -195,8 +198,12 @@ def _kept(folder: Path) -> Kept:
 
 def _collected(file: Path, name: str, of: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
     with open(open_regular(file), "rb") as opened:
-        check_held(opened.fileno())
-        rows = pl.scan_parquet(f"/proc/self/fd/{opened.fileno()}", hive_partitioning=False)
-        if rows.collect_schema() != pl.Schema(SCHEMAS[name]):
-            raise ValueError("it has other columns than a part")
-        return of(rows).collect()
+        if (size := os.fstat(opened.fileno()).st_size) > _LARGEST:
+            raise ValueError("it is larger than a part")
+        content = opened.read(size)
+    check_held(content)
+    # Not scanned by its name: polars would map the file, and whoever cuts a mapped file ends this process.
+    rows = pl.scan_parquet(io.BytesIO(content), hive_partitioning=False)
+    if rows.collect_schema() != pl.Schema(SCHEMAS[name]):
+        raise ValueError("it has other columns than a part")
+    return of(rows).collect()

@@ -13,7 +13,6 @@ from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.documents import Budget, read_document
 from tracer.trace.bytes.records import Body
-from tracer.trace.bytes.trace_errors import TraceError
 
 _LONGEST_MEMBER = 64
 """Characters of a member of an enumeration, which is in the text of each call. CUDA's longest has 54"""
@@ -168,13 +167,13 @@ class Definitions:
     """(process, lane) -> id of the source -> its line in Python stacks"""
     left_out: int = 0
     """How often fmt.OTHER replaces a string, source line, signature or stack"""
+    budget: Budget = field(default_factory=Budget, repr=False)
     damaged_documents: int = 0
     """Documents that something was taken out of, since it was of another type"""
     _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
     _by_pid: dict[int, int] = field(default_factory=dict, repr=False)
     _lineage: dict[int, list[int]] = field(default_factory=dict, repr=False)
     """That of the process that was asked for last"""
-    _budget: Budget = field(default_factory=Budget, repr=False)
 
     def lineage(self, process: int) -> list[int]:
         """The process, and those whose memory it has a copy of because it was forked.
@@ -312,14 +311,7 @@ class Definitions:
             self._add_cuda(kind, body, scope)
 
     def _add_document(self, process: int, name: str, packed: bytes) -> None:
-        self._budget.add(len(packed))
-        content = self._budget.unpack(packed)
-        if content is None:
-            raise TraceError(
-                f"cannot read {self.path}: its documents unpack to more than 8 MiB and 32 times their size; "
-                "it is damaged, or made to use up memory"
-            )
-        document, damaged = read_document(name, content)
+        document, damaged = read_document(name, self.budget.unpacked(packed, self.path))
         self.damaged_documents += damaged
         if document is not None:
             self.documents[process][name] = document

@@ -13,32 +13,48 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_SPARE = 8 << 20
-_RATIO = 32
-"""JSON of the recorder is 3 to 12 times as large as it is packed."""
+from tracer.trace.bytes.trace_errors import TraceError
+
+_SPARE_BYTES, _BYTES = 8 << 20, 16
+_SPARE_MARKS = 1 << 19
+"""For each byte of the packed ones, JSON of the recorder has 3 to 12 bytes, and 0.2 marks of values"""
+_SPARE_PACKED = 4 << 20
+_TRUST = "; if you trust it, unpack it with xz -d and read the result"
+_VALUE_MARKS = b"[{,:"
+"""Each value has one before it, but the outermost. `[]` is two bytes of JSON, and a list in memory"""
 
 
 @dataclass
 class Budget:
-    """Bytes that the documents of a file may still have when they are unpacked.
+    """How much the documents of a file may become when they are unpacked.
 
     Without it a file of some kilobytes could unpack to gigabytes.
     """
 
-    left: int = _SPARE
+    file: int | None = None
+    """Bytes of a packed file, in which packed documents may take no room: they do if they are honest"""
+    packed: int = 0
+    size: int = 0
+    marks: int = 0
 
-    def add(self, packed: int) -> None:
-        self.left += _RATIO * packed
-
-    def unpack(self, data: bytes) -> bytes | None:
-        """None if it is larger. Raises zlib.error if it is damaged."""
+    def unpacked(self, packed: bytes, path: str) -> bytes:
+        """A document of the file at `path`. Raises zlib.error if it is damaged, TraceError if too large."""
+        self.packed += len(packed)
+        if self.file is not None:
+            self.packed = min(self.packed, _SPARE_PACKED + self.file)
+        most = _SPARE_BYTES + _BYTES * self.packed
         unpacker = zlib.decompressobj()
-        content = unpacker.decompress(data, max(self.left, 0) + 1)
-        if len(content) > self.left:
-            return None
+        content = unpacker.decompress(packed, most - self.size + 1)
+        self.size += len(content)
+        self.marks += sum(map(content.count, _VALUE_MARKS))
+        if self.size > most or self.marks > _SPARE_MARKS + self.packed:
+            raise TraceError(
+                f"cannot read {path}: its documents unpack to more than {_SPARE_BYTES >> 20} MiB and "
+                f"{_BYTES} times their size, or to more than {_SPARE_MARKS:,} values and one for each byte; "
+                f"it is damaged, or made to use up memory{'' if self.file is None else _TRUST}"
+            )
         if not unpacker.eof:
             raise zlib.error("a document that is cut")
-        self.left -= len(content)
         return content
 
 
@@ -82,12 +98,13 @@ class _Check:
     def _list(self, value: Any, wanted: Any, *, all_of: bool) -> Any:
         if not isinstance(value, list):
             return _WRONG
-        elements = [self.fitted(element, wanted) for element in value]
-        fitting = [element for element in elements if element is not _WRONG]
-        if len(fitting) < len(elements):
-            self.damaged = True
-            return _WRONG if all_of else fitting
-        return elements
+        for place, element in enumerate(value):  # in place: a document may fill a good part of memory
+            value[place] = self.fitted(element, wanted)
+        fitting = [element for element in value if element is not _WRONG]
+        if len(fitting) == len(value):
+            return value
+        self.damaged = True
+        return _WRONG if all_of else fitting
 
     def _fields(self, value: dict[str, Any], wanted: dict[Any, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -121,7 +138,7 @@ class _Check:
 
 def _printable(text: str) -> str:
     """Half a surrogate pair, as a file name that is not UTF-8 has, cannot be written anywhere."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text(value: Any) -> bool:

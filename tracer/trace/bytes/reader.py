@@ -19,6 +19,7 @@ from tracer.base.quoting import quoted
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import parse_activities
 from tracer.trace.bytes.contents import Contents, Losses
+from tracer.trace.bytes.documents import Budget
 from tracer.trace.bytes.endings import DUMPED, KILLED, WRITTEN
 from tracer.trace.bytes.events import EventBlock, parse_events
 from tracer.trace.bytes.leases import has_writer
@@ -49,8 +50,10 @@ class ChunkFile:
             raise TraceError(f"no such file: {path}") from None
         except OSError as error:
             raise TraceError(f"cannot read {path}: {error.strerror}") from None
-        self.owner = os.fstat(self.descriptor).st_uid
+        facts = os.fstat(self.descriptor)
+        self.owner = facts.st_uid
         self.packed = self._unpack()
+        self.packed_size = facts.st_size if self.packed else None
 
     def _unpack(self) -> bool:
         """Reads on from the unpacked file; returns whether it was packed."""
@@ -224,6 +227,7 @@ def read_chunks(file: ChunkFile, parse_hops: ParseHops) -> Contents:
 def _read(file: ChunkFile, parse_hops: ParseHops) -> Contents:
     recording = Contents(file.path, file.header(), file.packed, file.owner, file.first)
     recording.definitions.path = file.path
+    recording.definitions.budget = Budget(file.packed_size)
     recording.definitions.left_out = recording.header.other_definitions
     losses = recording.losses
     for header, place in file.chunks(losses):

@@ -25,6 +25,7 @@ from tracer.trace.bytes.activities import parse_activities
 from tracer.trace.bytes.contents import Losses
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.definitions import FORK_SERVER
+from tracer.trace.bytes.documents import Budget
 from tracer.trace.bytes.events import EventBlock, parse_events
 from tracer.trace.bytes.kept_names import RULES, Names, Redaction
 from tracer.trace.bytes.reader import ChunkFile
@@ -47,7 +48,7 @@ def redact(path: str | os.PathLike[str], output: IO[bytes], known: KnownNames) -
     with ChunkFile(os.fspath(path)) as trace:
         header = trace.header()
         places = list(trace.chunks(Losses()))
-        redactor = _Redactor(known)
+        redactor = _Redactor(known, trace)
         for chunk, place in places:
             redactor.look(chunk, trace.payload(chunk, place))
         output.truncate(trace.size)
@@ -103,8 +104,10 @@ class _Fields(Body):
 
 
 class _Redactor:
-    def __init__(self, known: KnownNames) -> None:
+    def __init__(self, known: KnownNames, trace: ChunkFile) -> None:
         self.names = Names(known)
+        self._path = trace.path
+        self._looked_at, self._written = Budget(trace.packed_size), Budget(trace.packed_size)
         self._used: defaultdict[tuple[int, int], dict[int, str]] = defaultdict(dict)
         """(process, lane) -> string -> what an event uses it for"""
         self._bodies: dict[int, Callable[[_Fields], bytes]] = {
@@ -150,7 +153,7 @@ class _Redactor:
     def _look_at(self, body: Body) -> None:
         if body.text() != "environment":
             return
-        known = json.loads(zlib.decompress(body.bytes()))
+        known = json.loads(self._looked_at.unpacked(body.bytes(), self._path))
         cwd, argv = known["cwd"], known["argv"] or [""]
         if isinstance(cwd, str) and isinstance(argv[0], str):
             self.names.cwd = cwd
@@ -236,7 +239,7 @@ class _Redactor:
 
     def _document(self, body: _Fields) -> bytes:
         kind, packed = body.text(), body.bytes()
-        document = kept.document(self.names, kind, json.loads(zlib.decompress(packed)))
+        document = kept.document(self.names, kind, json.loads(self._written.unpacked(packed, self._path)))
         if document is kept.GONE:
             return b""
         again = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)

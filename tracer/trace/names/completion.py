@@ -9,16 +9,32 @@ import fcntl
 import os
 import struct
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from tracer.base.elf import Elf
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.contents import Contents
 from tracer.trace.bytes.definitions import Definitions, SymbolDefinition
 from tracer.trace.bytes.leases import is_open_elsewhere
 from tracer.trace.names.libraries import Libraries
-from tracer.trace.names.symbols import Symbols, build_id
+from tracer.trace.names.symbols import Symbols
 
 Found = dict[int, dict[int, SymbolDefinition]]
 """process -> address -> symbol"""
+_Library = tuple[str, str]
+"""Path, build-id"""
+_MOST_LIBRARIES = 512
+_MOST_SYMBOLS = 1 << 24
+"""In all libraries; libtorch_cpu has 530,000"""
+_MOST_TEXTS = 64 << 20
+"""Characters of names and paths, which are added to the trace"""
+
+
+class _Place(NamedTuple):
+    offset: int
+    process: int
+    address: int
 
 
 def complete_symbols(recording: Contents) -> list[str]:
@@ -40,7 +56,7 @@ def resolve_symbols(definitions: Definitions) -> tuple[Found, list[str]]:
     """What the libraries on this machine say of addresses without a symbol, and why some remain."""
     found: Found = {}
     why: dict[str, None] = {}
-    cache = _LibraryCache()
+    wanted: defaultdict[_Library, list[_Place]] = defaultdict(list)
     libraries = Libraries(definitions)
     counters = _program_counters(definitions)
     for process in definitions.hops.keys() | counters.keys():
@@ -52,22 +68,14 @@ def resolve_symbols(definitions: Definitions) -> tuple[Found, list[str]]:
             if not definitions.symbol(process, address)
         }
         loaded = libraries.of(process)
-        by_library: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         for address in sorted(unknown):
             if library := loaded.find(address):
-                place = address - library["base"], address
-                by_library[library["path"], library["build_id"]].append(place)
+                place = _Place(address - library["base"], process, address)
+                wanted[library["path"], library["build_id"]].append(place)
             elif address in kernels:
                 why[f"process {process} has kernel functions outside its recorded libraries"] = None
-        for (path, build), places in by_library.items():
-            symbols = cache.symbols(path, build, why)
-            if symbols is None:
-                continue
-            names = symbols.lookup(offset for offset, _ in places)
-            found.setdefault(process, {}).update(
-                (address, SymbolDefinition(offset, name, path))
-                for (_, address), (name, offset) in zip(places, names, strict=True)
-            )
+    for place, symbol in _looked_up(wanted, why):
+        found.setdefault(place.process, {})[place.address] = symbol
     return found, list(why)
 
 
@@ -79,25 +87,49 @@ def _program_counters(definitions: Definitions) -> dict[int, set[int]]:
     return counters
 
 
-class _LibraryCache:
-    def __init__(self) -> None:
-        self._symbols: dict[tuple[str, str], Symbols | None] = {}
+def _looked_up(
+    wanted: Mapping[_Library, list[_Place]], why: dict[str, None]
+) -> Iterator[tuple[_Place, SymbolDefinition]]:
+    """The symbols at the places in each library, as long as their texts are in bounds.
 
-    def symbols(self, path: str, build: str, why: dict[str, None]) -> Symbols | None:
-        if (path, build) not in self._symbols:
-            self._symbols[path, build] = self._open(path, build, why)
-        return self._symbols[path, build]
-
-    def _open(self, path: str, wanted: str, why: dict[str, None]) -> Symbols | None:
+    A trace may name one file in a thousand spellings. Each is read once, and only one is held at a time.
+    """
+    symbols, texts = _MOST_SYMBOLS, _MOST_TEXTS
+    for (path, build), spellings in _by_file(wanted, why).items():
         name = os.path.basename(path)
         try:
-            if not wanted or build_id(path) != wanted:
+            library = Elf(path)
+            if not build or library.build_id != build:
                 why[f"{name} on this machine is a different build than the recorded one"] = None
-                return None
-            return Symbols(path)
+                continue
+            known = Symbols(library, symbols)
+            symbols -= known.count
+            places = [(place, spelling) for spelling in spellings for place in wanted[spelling, build]]
+            for (place, spelling), found in zip(
+                places, known.lookup(place.offset for place, _ in places), strict=True
+            ):
+                texts -= len(found[0]) + len(spelling)
+                if texts < 0:
+                    why[f"the names of the functions have more than {_MOST_TEXTS >> 20} MiB"] = None
+                    return
+                yield place, SymbolDefinition(found[1], found[0], spelling)
         except (OSError, ValueError):
             why[f"cannot read {name} on this machine"] = None
-            return None
+
+
+def _by_file(wanted: Iterable[_Library], why: dict[str, None]) -> dict[_Library, list[str]]:
+    """(a path, build-id) of each file -> the paths that the trace has for it."""
+    known: dict[tuple[int, int, str], list[str]] = {}
+    for number, (path, build) in enumerate(wanted):
+        try:
+            # A relative path named a file of the folder where the script ran, and not of this one.
+            if number >= _MOST_LIBRARIES or not os.path.isabs(path):
+                raise OSError
+            facts = os.stat(path)
+            known.setdefault((facts.st_dev, facts.st_ino, build), []).append(path)
+        except (OSError, ValueError):
+            why[f"cannot read {os.path.basename(path)} on this machine"] = None
+    return {(paths[0], build): paths for (*_, build), paths in known.items()}
 
 
 def _append(recording: Contents, found: Found) -> None:

@@ -135,9 +135,12 @@ def _of_verb(file: Path, verb: list[str]) -> str:
     written = outputs + [str(page.absolute())] * ("--html" in verb)
     if fault := next((fault for event in seen if (fault := deed(event, verb, written))), ""):
         return fault
-    for output in filter(os.path.exists, outputs):
+    beside = file.with_suffix(".html")
+    for output in filter(os.path.exists, [*outputs, *[str(beside)] * ("--html" in verb)]):
         if fault := output_fault(Path(output)):
             return f"{output}: {fault}"
+    if "--html" in verb:
+        beside.unlink(missing_ok=True)
     return ""
 
 

@@ -180,3 +180,24 @@ def test_any_bytes_are_counted_or_refused(out: Path, name: str) -> None:
         changed[place : place + 2] = (0xFF, 0x7F) if place % 2 else (0x00, 0xFF)
         with suppress(ValueError, LookupError, TypeError, OverflowError):
             check_held(bytes(changed))
+
+
+def integer(number: int) -> bytes:
+    """As Thrift's compact protocol writes it: zigzag, 7 bits a byte."""
+    number = number << 1 ^ number >> 63
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+@pytest.mark.parametrize("rows", [(-(1 << 40), 1 << 40), (1 << 40, -(1 << 40)), (-1, 0)])
+def test_a_negative_count_makes_up_for_none(rows: tuple[int, int]) -> None:
+    """The sums of two groups of rows were small: one was as much too large as the other was negative."""
+    # RowGroup: 1 list of 1 ColumnChunk {3: ColumnMetaData {5 values, 6 bytes, 7 packed, 9 place}}, 3 rows
+    column = b"\x3c\x56\x00\x16\x00\x16\x00\x26\x00\x00\x00"
+    groups = b"".join(b"\x19\x1c" + column + b"\x26" + integer(count) + b"\x00" for count in rows)
+    footer = b"\x49\x2c" + groups + b"\x00"
+    with pytest.raises(ValueError, match="fewer than no rows"):
+        check_held(footer + len(footer).to_bytes(4, "little") + b"PAR1")

@@ -41,10 +41,10 @@ def check_held(file: bytes) -> None:
         raise ValueError("its footer is longer than the file")
     rows, values, size, packed = 0, 0, 0, 0
     for group in _Compact(file[length - _TAIL - footer :]).struct().get(_ROW_GROUPS, []):
-        rows += group[_ROWS] * len(group[_COLUMNS])
+        rows += _count(group[_ROWS]) * len(group[_COLUMNS])
         for chunk in group[_COLUMNS]:
             meta = chunk[_META]
-            packed += meta[_CHUNK_PACKED]
+            packed += _count(meta[_CHUNK_PACKED])
             if packed > length:  # columns that share pages would each be read
                 raise ValueError("its columns are longer than the file")
             pages = list(_pages(file, meta))
@@ -72,11 +72,15 @@ def _pages(file: bytes, meta: dict[int, Any]) -> Iterator[_Page]:
         compact = _Compact(file[place : place + _LONGEST_HEADER])
         header = compact.struct()
         kind: dict[int, int] = next((header[field] for field in _KINDS_OF_PAGE if field in header), {})
-        numbers = kind[_PAGE_VALUES], header[_PAGE_BYTES], header[_PAGE_PACKED]
-        if min(numbers) < 0:
-            raise ValueError("a page with fewer than no bytes")
-        yield _Page(*numbers[:2])
-        place += compact.place + header[_PAGE_PACKED]
+        yield _Page(_count(kind[_PAGE_VALUES]), _count(header[_PAGE_BYTES]))
+        place += compact.place + _count(header[_PAGE_PACKED])
+
+
+def _count(number: int) -> int:
+    """One that is negative would make up for others that are too large."""
+    if number < 0:
+        raise ValueError("it has fewer than no rows, values or bytes")
+    return number
 
 
 class _Compact:

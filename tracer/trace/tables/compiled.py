@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.base.numerals import number_of
-from tracer.trace.bytes.arrays import climb, nearest, take
+from tracer.trace.bytes.arrays import Numbering, climb, nearest, take
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
 from tracer.trace.tables.schema import (
@@ -130,10 +130,10 @@ def with_handed_over(hops: pl.DataFrame, compiled: CompiledTables) -> pl.DataFra
     rows, reasons = compiled.handed_over
     if not len(rows):
         return hops
-    texts = list(dict.fromkeys(reasons))
+    numbering: Numbering[str] = Numbering()
     code = np.full(len(hops), -1, np.int32)
-    code[rows] = [texts.index(reason) for reason in reasons]
-    return hops.with_columns(handed_over=named(texts, code))
+    code[rows] = [numbering(reason) for reason in reasons]
+    return hops.with_columns(handed_over=named(list(numbering.numbers), code))
 
 
 def with_compiled_kernels(

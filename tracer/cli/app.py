@@ -112,7 +112,7 @@ def main() -> None:
     try:
         _app_of(now)(prog_name="tracer")
     except Exception as error:
-        if now not in _READ_TABLES or os.environ.get(_TRACEBACK):
+        if now not in {*_READ_TABLES, "pack", "explain"} or os.environ.get(_TRACEBACK):
             raise
         why = " ".join(str(error).split())[:_LONGEST_WHY]
         say(

@@ -20,7 +20,7 @@ typer.main.get_command_from_info = lambda *given, **named: made.append(1) or mak
 try:
     module.main()
 finally:
-    loaded = [name for name in ("polars", "torch") if name in sys.modules]
+    loaded = [name for name in ("elftools", "polars", "torch") if name in sys.modules]
     print(len(made), *loaded)
 """
 

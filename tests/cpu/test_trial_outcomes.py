@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -157,9 +158,16 @@ def test_what_stock_writes_behind_a_tensor_ends_the_process_later(ends: bool) ->
     assert calls == 0  # it was called in a fork
 
 
+@pytest.mark.parametrize("scattered", [0, 20_000])
 @pytest.mark.parametrize("beyond", [True, False])
-def test_what_stock_writes_behind_a_tensor_is_seen(beyond: bool) -> None:
-    """Its kernel takes every target but the ignored one for a place in a row."""
+def test_what_stock_writes_behind_a_tensor_is_seen(beyond: bool, scattered: int) -> None:
+    """Its kernel takes every target but the ignored one for a place in a row.
+
+    After a long program the free memory lies in many places between what it keeps.
+    """
+    chance = random.Random(2)
+    kept = [torch.empty(chance.choice((100, 304, 800, 3000)), dtype=torch.uint8) for _ in range(scattered)]
+    kept = [one for one in kept if chance.random() < 0.5]
 
     def make() -> tuple[list[Any], dict[str, Any]]:
         target = torch.tensor([1, -20, 2, 3, 0])  # -100 often ends the process at once

@@ -81,8 +81,24 @@ def writing_beyond(trials: Sequence[Trial]) -> Trial | None:
 
 
 _FILLED, _CALLS, _FIRST, _BETWEEN = 0x5A, 16, 64, 4
-_BLOCK, _LARGEST_BLOCK = 1 << 10, 1 << 14
-"""Bytes: between two calls, and of tensors"""
+_BLOCK, _LARGEST_BLOCK, _ALIGNED, _STEP = 1 << 10, 1 << 14, 64, 16
+"""Bytes: between two calls, of tensors, where a tensor begins, and where memory may"""
+_MOST_FREE, _IN_A_ROW = 1 << 26, 16
+"""Bytes taken at most, and tensors, until new ones lie one behind the other"""
+
+
+def _until_in_a_row(size: int) -> list[Any]:
+    """Tensors that take what is free between others, so that the next one lies behind the last."""
+    import torch
+
+    taken: list[Any] = []
+    last, step, in_a_row = 0, 0, 0
+    while in_a_row < _IN_A_ROW and len(taken) * size < _MOST_FREE:
+        taken.append(torch.empty(size, dtype=torch.uint8))
+        now = taken[-1].data_ptr()
+        in_a_row = in_a_row + 1 if now - last == step else 0
+        last, step = now, now - last
+    return taken
 
 
 def _writes_beyond(sample: Sample) -> bool:
@@ -101,12 +117,14 @@ def _writes_beyond(sample: Sample) -> bool:
     def filled(size: int) -> Any:
         return torch.full((size,), _FILLED, dtype=torch.uint8)
 
-    kept: list[Any] = [operands, results]
-    around = [filled(size) for size in sizes for _ in range(_FIRST)]  # in what is free between others
-    for _ in range(_CALLS):
+    kept: list[Any] = [operands, results, *map(_until_in_a_row, sorted({_BLOCK, *sizes}, reverse=True))]
+    around = [filled(size) for size in sizes for _ in range(_FIRST)]
+    for call in range(_CALLS):
+        # a tensor begins at a multiple of _ALIGNED: at one of these lengths right behind the block
+        block = _BLOCK + call * _STEP % _ALIGNED
         kept.append(sample.make())
-        around += [filled(_BLOCK) for _ in range(_BETWEEN)]
+        around += [filled(block) for _ in range(_BETWEEN)]
         with suppress(Exception):
             kept.append(sample.call(*kept[-1][0], **kept[-1][1]))
-        around += [filled(_BLOCK) for _ in range(_BETWEEN)]
+        around += [filled(block) for _ in range(_BETWEEN)]
     return not all(bool((block == _FILLED).all()) for block in around)

@@ -3,7 +3,9 @@
     python cmake/checks/same_figures.py OLD [NEW]      NEW: this working tree, if it is not given
 
 Traces: those of reports/traces and tests/data, and examples, recorded once with the installed tracer
-(build/same_figures/traces). What differs is named with its first lines; then the exit status is 1.
+(build/same_figures/traces). With --python, an environment that has an older tracer records them: so two
+commits are compared that write different formats. What differs is named with its first lines; then the
+exit status is 1.
 Both results stay in build/same_figures.
 """
 
@@ -34,7 +36,7 @@ class CommitError(Exception):
     """There is no such commit; one line."""
 
 
-def traces() -> list[Path]:
+def traces(python: str) -> list[Path]:
     """Traces as tracer reads them; scripts that cannot run here are left out."""
     TRACES.mkdir(parents=True, exist_ok=True)
     for packed in sorted([*ROOT.glob("reports/traces/*.xz"), *ROOT.glob("tests/data/*.xz")]):
@@ -46,12 +48,12 @@ def traces() -> list[Path]:
             break
         trace = TRACES / f"{script.stem}.recorded.trace"
         if not trace.exists():
-            record(script, trace)
+            record(python, script, trace)
     return found[:MOST_TRACES]
 
 
-def record(script: Path, trace: Path) -> None:
-    command = [sys.executable, "-m", "tracer", "record", "--force", "-o", str(trace), str(script)]
+def record(python: str, script: Path, trace: Path) -> None:
+    command = [python, "-m", "tracer", "record", "--force", "-o", str(trace), str(script)]
     quiet = subprocess.DEVNULL
     try:
         done = subprocess.run(command, cwd=FOLDER, timeout=RECORDING, stdout=quiet, stderr=quiet)
@@ -110,9 +112,10 @@ def main() -> int:
     )
     parser.add_argument("old")
     parser.add_argument("new", nargs="?")
+    parser.add_argument("--python", default=sys.executable, help="what records the traces that are not there")
     given = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    found = traces()
+    found = traces(given.python)
     try:
         old, new = (figures(commit, found) for commit in (given.old, given.new))
     except CommitError as error:

@@ -128,9 +128,5 @@ def _outermost(forest: Forest, *columns: str) -> pl.DataFrame:
     )
 
 
-def _median(value: pl.Expr) -> pl.Expr:
-    return value.median().round().cast(pl.Int64)
-
-
 def _by_self_time(survey: pl.DataFrame) -> pl.DataFrame:
     return survey.sort("self_ns", descending=True, maintain_order=True)

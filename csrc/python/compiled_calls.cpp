@@ -137,10 +137,21 @@ void enter_import(OwnRange& range, PyObject* name) noexcept try {
 } catch (...) {  // no memory
 }
 
-// importlib's _find_and_load, which Python calls for a module that is not loaded. The outermost import is a range.
+// Whether sys.modules has it. Runs no code of the program.
+bool is_loaded(PyObject* name) noexcept {
+  PyObject* modules = PyImport_GetModuleDict();
+  if (!modules || !PyDict_CheckExact(modules) || !PyUnicode_CheckExact(name)) return false;
+  bool found = PyDict_GetItemWithError(modules, name) != nullptr;
+  PyErr_Clear();
+  return found;
+}
+
+// importlib's _find_and_load: `import` calls it for a module that is not loaded, importlib.import_module for any.
+// The outermost import of one that is not loaded is a range.
 PyObject* import_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
   PyObject* name = PyVectorcall_NARGS(flags) > 0 ? arguments[0] : nullptr;
   if (name && !PyUnicode_Check(name)) name = nullptr;
+  if (name && is_loaded(name)) return original_of(function)(function, arguments, flags, names);
   OwnRange range;
   if (imports_around++ == 0 && name) enter_import(range, name);
   PyObject* module = original_of(function)(function, arguments, flags, names);

@@ -10,7 +10,7 @@ from launching import Launcher
 import tracer
 
 IMPORTS = """
-import sys
+import importlib, sys
 import torch
 torch.ones(2) + 1
 seen = dict(sys.modules)
@@ -22,6 +22,7 @@ for _ in range(2):
         import not_there_at_all
     except ImportError as error:
         print(error, error.__traceback__.tb_next)
+importlib.import_module("heavy_package.part")  # asks for it, although it is loaded
 torch.ones(2) + 1
 """
 

@@ -152,9 +152,10 @@ class Machine:
         self.python.parent.mkdir(parents=True, exist_ok=True)
         self.packages.mkdir(parents=True, exist_ok=True)
         home = self.root / "usr/bin"
-        words = [shutil.which("qemu-aarch64"), "-cpu", PROCESSOR, "-L", self.root, "-0", self.python]
-        line = " ".join(f"'{word}'" for word in [*words, home / f"python{PYTHON}"])
-        self.python.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
+        words = [shutil.which("qemu-aarch64"), "-U", "G_SLICE", "-cpu", PROCESSOR, "-L", self.root]
+        line = " ".join(f"'{word}'" for word in [*words, "-0", self.python, home / f"python{PYTHON}"])
+        # QEMU 7.2 is left with a lock of GLib's own allocator where a process forks that has threads.
+        self.python.write_text(f'#!/bin/sh\nG_SLICE=always-malloc exec {line} "$@"\n')
         self.python.chmod(0o755)
         (self.folder / "venv/pyvenv.cfg").write_text(
             f"home = {home}\ninclude-system-site-packages = false\nversion = {PYTHON}\n"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
-from tracer.analysis.chain import Chain, diff, similarity, within
+from tracer.analysis.chain import Chain, diff, shape, similarity, within
+from tracer.analysis.likeness import EDITED, Likeness
 from tracer.analysis.lock import Lock, Section
 
 _LOOKS_AT = 400  # lines of a chain that decide how similar two are
-_SAME_LINE = 0.6  # similarity of two texts of a line, before and after it was edited
+_A_LINE = 200  # what one of them takes, in pairs of characters
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,20 @@ def compare_locks(locked: Lock, found: Lock) -> list[LineChange]:
 
     A line whose text was edited is the same line if the texts are similar; that alone is no change.
     """
+    likeness = Likeness()
     was = _edited(
         [heading for heading in locked.sections if heading not in found.sections],
         [heading for heading in found.sections if heading not in locked.sections],
+        likeness,
     )
+    edited = set(was.values())
     changes = []
     for heading in dict.fromkeys([*found.sections, *locked.sections]):
-        if heading in was.values() and heading not in found.sections:
+        if heading in edited and heading not in found.sections:
             continue
         one = locked.sections.get(was.get(heading, heading))
         other = found.sections.get(heading)
-        paths = tuple(_paths(one, other))
+        paths = tuple(_paths(one, other, likeness))
         only = "run" if one is None else "lock" if other is None else None
         if paths or only:
             lines = other.lines if other else ()
@@ -62,45 +66,66 @@ def compare_locks(locked: Lock, found: Lock) -> list[LineChange]:
     return changes
 
 
-def _edited(gone: list[str], new: list[str]) -> dict[str, str]:
+def _edited(gone: list[str], new: list[str], likeness: Likeness) -> dict[str, str]:
     """new heading -> the one in the lock: of one file and autograd node, the most similar texts first."""
+    places: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for one in gone:
+        place, _, text = one.partition(": ")
+        places[place].append((text, one))
     pairs = [
-        (SequenceMatcher(None, texts[0], texts[1]).ratio(), one, other)
-        for one in gone
-        for other in new
-        if (parts := (one.partition(": "), other.partition(": ")))[0][0] == parts[1][0]
-        and all(texts := (parts[0][2], parts[1][2]))
+        (similar, one, other)
+        for other, (place, _, others) in ((heading, heading.partition(": ")) for heading in new)
+        for text, one in (places.get(place, ()) if not likeness.spent else ())
+        if text and others and (similar := likeness.of(text, others)) >= EDITED
     ]
     found: dict[str, str] = {}
-    for similar, one, other in sorted(pairs, key=lambda pair: -pair[0]):
-        if similar >= _SAME_LINE and other not in found and one not in found.values():
+    taken: set[str] = set()
+    for _, one, other in sorted(pairs, key=lambda pair: -pair[0]):
+        if other not in found and one not in taken:
             found[other] = one
+            taken.add(one)
     return found
 
 
-def _paths(locked: Section | None, found: Section | None) -> Iterator[PathChange]:
-    one, other = list(locked.chains) if locked else [], list(found.chains) if found else []
-    for chain in list(other):
-        same = next((known for known in one if within(chain, known)), None)
-        if same is not None:
-            other.remove(chain)
-            one.remove(same)
-    for chain in list(other):  # of one op: the most similar one
-        alternatives = [known for known in one if _op(known) == _op(chain)]
-        if alternatives:
-            nearest = alternatives[0]
-            if len(alternatives) > 1:
-                nearest = max(alternatives, key=lambda known: _similarity(known, chain))
-            one.remove(nearest)
-            other.remove(chain)
-            yield PathChange(nearest, chain)
-    yield from (PathChange(None, chain) for chain in other)
-    yield from (PathChange(chain, None) for chain in one)
+def _paths(locked: Section | None, found: Section | None, likeness: Likeness) -> Iterator[PathChange]:
+    known = dict(enumerate(locked.chains)) if locked else {}
+    shapes, ops = defaultdict[object, list[int]](list), defaultdict[str, list[int]](list)
+    for place, chain in known.items():
+        shapes[shape(chain)].append(place)
+    new = []
+    for chain in found.chains if found else ():
+        places = shapes[shape(chain)]
+        same = next((place for place in places if within(chain, known[place])), None)
+        if same is None:
+            new.append(chain)
+        else:
+            places.remove(same)
+            del known[same]
+    for place, chain in known.items():
+        ops[_op(chain)].append(place)
+    left = []
+    for chain in new:  # of one op: the most similar one
+        alternatives = ops[_op(chain)]
+        if not alternatives:
+            left.append(chain)
+            continue
+        nearest = _nearest(chain, known, alternatives, likeness) if len(alternatives) > 1 else 0
+        yield PathChange(known.pop(alternatives.pop(nearest)), chain)
+    yield from (PathChange(None, chain) for chain in left)
+    yield from (PathChange(chain, None) for chain in known.values())
+
+
+def _nearest(chain: Chain, known: dict[int, Chain], places: list[int], likeness: Likeness) -> int:
+    """Which of `places` has the most similar one; the first of them if there is no work left to tell."""
+    best, most = 0, -1.0
+    for at, place in enumerate(places):
+        one, other = known[place][:_LOOKS_AT], chain[:_LOOKS_AT]
+        if not likeness.may(len(one) * (_A_LINE + len(other))):
+            break
+        if (now := similarity(one, other)) > most:
+            best, most = at, now
+    return best
 
 
 def _op(chain: Chain) -> str:
     return chain[0].op
-
-
-def _similarity(one: Chain, other: Chain) -> float:
-    return similarity(one[:_LOOKS_AT], other[:_LOOKS_AT])

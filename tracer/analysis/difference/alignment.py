@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from difflib import SequenceMatcher
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tracer.analysis.difference.kinds import Key, Kind
+from tracer.analysis.likeness import EDITED, Likeness
 from tracer.analysis.source_lines import NO_LINE
 
 _LEAST_COMMON = 0.5  # of the lines of the smaller file: else it is another file
-_LEAST_SIMILAR = 0.6  # of the text of two lines: else it is another line
+_COMMON = 50  # files that have a line: more, and it tells no file from another
 Pair = tuple[Kind | None, Kind | None]
 Files = Mapping[str, set[Any]]
 """What each file has, e.g. the texts of lines"""
@@ -26,8 +26,8 @@ def aligned(before: dict[Key, Kind], after: dict[Key, Kind]) -> list[Pair]:
     """
     after = _renamed(before, after)
     partners = {key: key for key in before if key in after}
-    for similar in (_same_module, _similar_text):
-        _pair(before, after, partners, similar)
+    _pair_modules(before, after, partners)
+    _pair_texts(before, after, partners)
     pairs: list[Pair] = [
         (kind, after[partners[key]] if key in partners else None) for key, kind in before.items()
     ]
@@ -41,19 +41,31 @@ def renamed_files(before: Files, after: Files) -> dict[str, str]:
         [file for file in one if file not in other] for one, other in ((before, after), (after, before))
     )
     scores = sorted(
-        (
-            (len(common) / min(len(before[one]), len(after[other])), one, other)
-            for one in gone
-            for other in come
-            if (common := before[one] & after[other])
-        ),
+        ((_score(before[one], after[other]), one, other) for one, other in _alike(before, after, gone, come)),
         reverse=True,
     )
     names: dict[str, str] = {}
+    taken: set[str] = set()
     for score, one, other in scores:
-        if score >= _LEAST_COMMON and other not in names and one not in names.values():
+        if score >= _LEAST_COMMON and other not in names and one not in taken:
             names[other] = one
+            taken.add(one)
     return names
+
+
+def _alike(before: Files, after: Files, gone: list[str], come: list[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of files that have a line in common which few others have."""
+    having: defaultdict[Any, list[str]] = defaultdict(list)
+    for file in gone:
+        for line in before[file]:
+            having[line].append(file)
+    for other in come:
+        found = [files for line in after[other] if len(files := having.get(line, [])) <= _COMMON]
+        yield from ((one, other) for one in dict.fromkeys(file for files in found for file in files))
+
+
+def _score(before: set[Any], after: set[Any]) -> float:
+    return len(before & after) / min(len(before), len(after))
 
 
 def _renamed(before: dict[Key, Kind], after: dict[Key, Kind]) -> dict[Key, Kind]:
@@ -69,25 +81,34 @@ def _by_file(side: Iterable[Key]) -> Files:
     return files
 
 
-def _pair(
-    before: dict[Key, Kind],
-    after: dict[Key, Kind],
-    partners: dict[Key, Key],
-    similar: Callable[[Kind, Kind], bool],
-) -> None:
-    """Adds the first similar kind of `after` that is left for each of `before` that is left."""
-    taken = set(partners.values())
-    left: dict[tuple[str, str, bool], list[Key]] = defaultdict(list)
-    for key in after:
-        if key not in taken:
-            left[_without_text(key)].append(key)
-    for key, kind in before.items():
-        if key in partners:
-            continue
-        candidates = left[_without_text(key)]
-        found = next((other for other in candidates if similar(kind, after[other])), None)
+def _left(kinds: dict[Key, Kind], taken: Iterable[Key]) -> Iterator[tuple[Key, Kind]]:
+    known = set(taken)
+    return ((key, kind) for key, kind in kinds.items() if key not in known)
+
+
+def _pair_modules(before: dict[Key, Kind], after: dict[Key, Kind], partners: dict[Key, Key]) -> None:
+    """Adds for each kind of `before` that is left the first one of `after` that ran in the same modules."""
+    waiting: defaultdict[tuple[Any, ...], deque[Key]] = defaultdict(deque)
+    for key, kind in _left(after, partners.values()):
+        waiting[_without_text(key), kind.modules].append(key)
+    for key, kind in [*_left(before, partners)]:
+        if kind.modules and (others := waiting.get((_without_text(key), kind.modules))):
+            partners[key] = others.popleft()
+
+
+def _pair_texts(before: dict[Key, Kind], after: dict[Key, Kind], partners: dict[Key, Key]) -> None:
+    """Adds for each kind of `before` that is left the first one of `after` whose line is similar."""
+    likeness = Likeness()
+    waiting: defaultdict[tuple[str, str, bool], dict[Key, Kind]] = defaultdict(dict)
+    for key, kind in _left(after, partners.values()):
+        waiting[_without_text(key)][key] = kind
+    for key, kind in [*_left(before, partners)]:
+        if likeness.spent:
+            break
+        others = waiting[_without_text(key)]
+        found = next((other for other in others if _similar(likeness, kind, others[other])), None)
         if found is not None:
-            candidates.remove(found)
+            del others[found]
             partners[key] = found
 
 
@@ -96,13 +117,9 @@ def _without_text(key: Key) -> tuple[str, str, bool]:
     return file, op, backward
 
 
-def _same_module(one: Kind, other: Kind) -> bool:
-    return bool(one.modules) and one.modules == other.modules
-
-
-def _similar_text(one: Kind, other: Kind) -> bool:
+def _similar(likeness: Likeness, one: Kind, other: Kind) -> bool:
     if NO_LINE in (one.line, other.line):
         return False
-    if one.text.startswith(other.text) or other.text.startswith(one.text):
+    if one.text[:1] == other.text[:1] and (one.text.startswith(other.text) or other.text.startswith(one.text)):
         return bool(one.text and other.text)
-    return SequenceMatcher(None, one.text, other.text, autojunk=False).ratio() >= _LEAST_SIMILAR
+    return likeness.of(one.text, other.text) >= EDITED

@@ -25,7 +25,7 @@ namespace {
 
 using trace::Lane;
 
-constexpr size_t kEnterWords = 5, kExitWords = 2;
+constexpr size_t kEnterWords = 5;
 
 // A hop at one of these has the sequence number that the next autograd node of its thread will get.
 const uint64_t autograd_bits =
@@ -136,9 +136,8 @@ __attribute__((noinline, cold)) void time_enter(Lane* lane, const Write& write) 
 
 template <class Write>
 __attribute__((noinline, cold)) void time_exit(Lane* lane, const Write& write) {
-  uint64_t began = lane->now();
-  write();
-  add_timed(kTimedExit, began, *(lane->next - kExitWords) & trace::kTicksMask, lane->now());
+  uint64_t began = lane->now(), when = write();
+  add_timed(kTimedExit, began, when & trace::kTicksMask, lane->now());
 }
 
 const void* vtable_of_a_hop() {
@@ -194,24 +193,9 @@ void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10
   lose();
 }
 
-void HopScope::write(const Values& values) noexcept {
-  // Not in a pause, and not for another recording than that of the enter.
-  if (lane_->epoch == epoch_ && trace::recording_epoch.load(std::memory_order_relaxed) == epoch_) values.write(lane_);
-}
-
-void HopScope::returned(const torch::jit::Stack& stack, size_t count) {
-  raised_ = false;
-  if (!lane_ || !lane_->values || count > stack.size()) return;
-  Values values;
-  for (auto value = stack.end() - std::ptrdiff_t(count); value != stack.end(); ++value) {
-    if (value->isTensor()) values.add(value->toTensor());
-    if (value->isTensorList())
-      for (const c10::IValue& element : value->toListRef()) values.add(element.toTensor());
-  }
-  write(values);
-}
-
-void HopScope::leave() noexcept {
+// `then` writes what is said behind the kExit.
+template <class Then>
+__attribute__((always_inline)) inline void HopScope::leave_then(const Then& then) noexcept {
   Lane* lane = lane_;
   if (lane->epoch != epoch_) return;
   lane->path = path_;
@@ -224,12 +208,48 @@ void HopScope::leave() noexcept {
   lane->depth -= 1;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   auto write = [&] {
-    trace::write_event(lane, trace::kExit, lane->now(),
+    uint64_t when = lane->now();
+    trace::write_event(lane, trace::kExit, when,
                        uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
                            nodes_made(sequence_) << trace::kExitNodesShift);
+    then(lane);
+    return when;
   };
   if (__builtin_expect(is_timed(lane), 0)) return time_exit(lane, write);
   write();
+}
+
+void HopScope::leave() noexcept {
+  leave_then([](Lane*) {});
+}
+
+bool HopScope::is_recorded() const noexcept {
+  return lane_->epoch == epoch_ && trace::recording_epoch.load(std::memory_order_relaxed) == epoch_;
+}
+
+void HopScope::write(const Values& values) noexcept {
+  if (lane_->hashes && is_recorded()) values.write(lane_);
+}
+
+void HopScope::returned(const torch::jit::Stack& stack, size_t count) {
+  raised_ = false;
+  if (!lane_ || !lane_->results || count > stack.size()) return;
+  note_results(last_arguments(stack, count));
+}
+
+__attribute__((noinline, cold)) void HopScope::note_results(BoxedArguments results) noexcept {
+  if (lane_->hashes) {
+    Values values;
+    for (const c10::IValue& value : results) {
+      if (value.isTensor()) values.add(value.toTensor());
+      if (value.isTensorList())
+        for (const c10::IValue& element : value.toListRef()) values.add(element.toTensor());
+    }
+    write(values);
+  }
+  if (!lane_->scalars || !lane_->shapes) return;
+  leave_then([&](Lane* lane) { write_results(lane, results); });  // behind the exit: the hop's time is without it
+  lane_ = nullptr;
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

@@ -25,7 +25,7 @@ namespace {
 
 using trace::Lane;
 
-constexpr size_t kEnterWords = 5;
+constexpr size_t kEnterWords = 5, kExitWords = 2;
 
 // A hop at one of these has the sequence number that the next autograd node of its thread will get.
 const uint64_t autograd_bits =
@@ -136,8 +136,9 @@ __attribute__((noinline, cold)) void time_enter(Lane* lane, const Write& write) 
 
 template <class Write>
 __attribute__((noinline, cold)) void time_exit(Lane* lane, const Write& write) {
-  uint64_t began = lane->now(), when = write();
-  add_timed(kTimedExit, began, when & trace::kTicksMask, lane->now());
+  uint64_t began = lane->now();
+  write();
+  add_timed(kTimedExit, began, *(lane->next - kExitWords) & trace::kTicksMask, lane->now());
 }
 
 const void* vtable_of_a_hop() {
@@ -193,34 +194,33 @@ void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10
   lose();
 }
 
-// `then` writes what is said behind the kExit.
-template <class Then>
-__attribute__((always_inline)) inline void HopScope::leave_then(const Then& then) noexcept {
-  Lane* lane = lane_;
-  if (lane->epoch != epoch_) return;
+// Whether a kExit is to be written; there is room for it.
+__attribute__((always_inline)) inline bool HopScope::end(Lane* lane) noexcept {
+  if (lane->epoch != epoch_) return false;
   lane->path = path_;
   lane->frame = frame_;
   if (trace::recording_epoch.load(std::memory_order_relaxed) != epoch_) {
     lane->depth -= 1;  // left during a pause: later hops of this recording are not inside
-    return;
+    return false;
   }
-  if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return;
+  if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return false;
   lane->depth -= 1;
-  uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  auto write = [&] {
-    uint64_t when = lane->now();
-    trace::write_event(lane, trace::kExit, when,
-                       uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
-                           nodes_made(sequence_) << trace::kExitNodesShift);
-    then(lane);
-    return when;
-  };
-  if (__builtin_expect(is_timed(lane), 0)) return time_exit(lane, write);
-  write();
+  return true;
+}
+
+// The second word of its kExit.
+__attribute__((always_inline)) inline uint64_t HopScope::exit_word(uint64_t depth) const noexcept {
+  return uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
+         nodes_made(sequence_) << trace::kExitNodesShift;
 }
 
 void HopScope::leave() noexcept {
-  leave_then([](Lane*) {});
+  Lane* lane = lane_;
+  if (!end(lane)) return;
+  uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
+  auto write = [&] { trace::write_event(lane, trace::kExit, lane->now(), exit_word(depth)); };
+  if (__builtin_expect(is_timed(lane), 0)) return time_exit(lane, write);
+  write();
 }
 
 bool HopScope::is_recorded() const noexcept {
@@ -248,8 +248,13 @@ __attribute__((noinline, cold)) void HopScope::note_results(BoxedArguments resul
     write(values);
   }
   if (!lane_->scalars || !lane_->shapes) return;
-  leave_then([&](Lane* lane) { write_results(lane, results); });  // behind the exit: the hop's time is without it
-  lane_ = nullptr;
+  Lane* lane = std::exchange(lane_, nullptr);
+  if (!end(lane)) return;
+  bool timed = is_timed(lane);
+  uint64_t began = timed ? lane->now() : 0, noted = lane->now();
+  trace::write_event(lane, trace::kExit, noted, exit_word(std::min(lane->depth, trace::kMaxDepth)));
+  write_results(lane, results);  // behind the exit: the hop's time is without it
+  if (timed) add_timed(kTimedExit, began, noted, lane->now());
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

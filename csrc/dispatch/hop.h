@@ -97,8 +97,8 @@ class HopScope {
   template <class Arguments>
   void enter(trace::Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs, const Arguments& arguments);
   void leave() noexcept;
-  template <class Then>
-  void leave_then(const Then& then) noexcept;
+  bool end(trace::Lane* lane) noexcept;
+  uint64_t exit_word(uint64_t depth) const noexcept;
   void lose() noexcept;
 
   trace::Lane* lane_ = nullptr;  // nullptr: not recorded

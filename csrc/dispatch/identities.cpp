@@ -83,7 +83,7 @@ uint64_t identity_of(const at::Tensor& tensor) noexcept try {
 }  // namespace
 
 void Identities::add(const at::Tensor& tensor) noexcept {
-  if (size_ < kMostTensors) words_[size_++] = identity_of(tensor);
+  if (size_ < kMostTensors) words_[size_++] = trace::kTensorBit | identity_of(tensor);
 }
 
 bool Identities::has_room(trace::Lane* lane, ptrdiff_t further) const noexcept {

@@ -200,8 +200,8 @@ enum HopEvent : uint64_t {
 //   1: bits 0..62 hash of their values
 //   2: bits 0..2 ValueFlags, bits 48..60 depth (open hops of the thread, this one included)
 // kTensor, which tensor one of a call is, those of its signature in their order: of the kEnter that follows, or of a kResults:
-//   1: bits 0..37 number of its storage, which no other storage of the process has (0: none or not known), bits 38..62
-//      its version + 1 (0: it has none, or not known)
+//   1: bits 0..37 number of its storage, which no other storage of the process has (0: none or not known), bits 38..61
+//      its version + 1 (0: it has none, or not known), bit 62 is 1: a kStep that damage made a kTensor has it not
 // kResults, the hop that was left last returned tensors; a kTensor of each follows at once:
 //   1: bits 0..31 their signature id (0: none), bits 32..62 how many kTensor follow
 // kMemory, an allocator of torch gave out a block of memory, or took it back:
@@ -244,7 +244,8 @@ enum ValueFlags : uint64_t { kValueNan = 1, kValueInfinite = 2, kValueUnread = 4
 // kTensor
 constexpr int kVersionShift = 38;
 constexpr uint64_t kStorageMask = (1ull << kVersionShift) - 1;
-constexpr uint64_t kMostVersions = (1ull << (63 - kVersionShift)) - 1;
+constexpr uint64_t kTensorBit = 1ull << 62;
+constexpr uint64_t kMostVersions = (1ull << 24) - 1;
 // The call
 constexpr uint64_t kCallFunctionMask = 0xffff;
 constexpr int kCallDriverShift = 16;

@@ -58,13 +58,13 @@ def test_arguments_are_of_the_hop_that_follows_and_results_of_the_one_before(tmp
 
 def test_what_is_not_known_is_null(tmp_path: Path) -> None:
     writer, lane = a_lane()
-    passed(lane, (0, None), (fmt.STORAGE_MASK, (1 << 25) - 2))
+    passed(lane, (0, None), (fmt.STORAGE_MASK, fmt.MOST_VERSIONS - 1))
     lane.enter(0, signature=2)
     lane.exit()
     returned(lane, fmt.OTHER, (5, 0))  # a ring had no space for the signature
     assert rows(writer, tmp_path) == [
         (0, False, 1, 0, None, None),
-        (0, False, 1, 1, fmt.STORAGE_MASK, (1 << 25) - 2),
+        (0, False, 1, 1, fmt.STORAGE_MASK, fmt.MOST_VERSIONS - 1),
         (0, True, None, 0, 5, 0),
     ]
 

@@ -312,6 +312,10 @@ def _plausible(
     good[enters] = placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0
     numbered = np.flatnonzero(whole & np.isin(kinds, (fmt.STEP, fmt.MODULE, fmt.MEMORY_LINE)))
     good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
+    tensors = np.flatnonzero(whole & (kinds == fmt.TENSOR))
+    good[tensors] = words[heads[tensors] + 1] & np.uint64(fmt.TENSOR_BIT) != 0
+    results = np.flatnonzero(whole & (kinds == fmt.RESULTS))
+    good[results] = words[heads[results] + 1] >> np.uint64(32) != 0
     memory = np.flatnonzero(whole & (kinds == fmt.MEMORY))
     block, size = words[heads[memory] + 1], words[heads[memory] + 2]
     freed = block >> np.uint64(fmt.MEMORY_FREED_SHIFT)

@@ -201,6 +201,8 @@ VALUE_UNREAD = 4
 # Which tensor one of a call is.
 VERSION_SHIFT = 38
 STORAGE_MASK = (1 << VERSION_SHIFT) - 1
+TENSOR_BIT = 1 << 62
+MOST_VERSIONS = (1 << 24) - 1
 
 # CallSite
 BY_PARENT = 0

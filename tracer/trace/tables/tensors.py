@@ -64,7 +64,7 @@ def span_tensors(block: EventBlock, span: Span, signatures: dict[int, int]) -> C
         "count": np.repeat(sizes, sizes),
         "signature": code,
         "storage": word & np.uint64(fmt.STORAGE_MASK),
-        "version": word >> np.uint64(fmt.VERSION_SHIFT),
+        "version": word >> np.uint64(fmt.VERSION_SHIFT) & np.uint64(fmt.MOST_VERSIONS),
     }
 
 

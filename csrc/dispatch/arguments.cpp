@@ -214,7 +214,7 @@ void visit(const TensorArguments& arguments, Visitor& visitor) {
 }
 
 template <class Visitor>
-void visit(const BoxedArguments& arguments, Visitor& visitor) {
+__attribute__((always_inline)) inline void visit(const BoxedArguments& arguments, Visitor& visitor) {
   for (size_t i = 0; i < arguments.size; ++i) {
     const c10::IValue& value = arguments.first[i];
     auto position = uint16_t(i);
@@ -253,7 +253,7 @@ bool has_object(const BoxedArguments& arguments) {
 }
 
 template <class Arguments>
-uint32_t id_of(trace::Lane* lane, const Arguments& arguments, const Hasher& hasher) {
+__attribute__((always_inline)) inline uint32_t id_of(trace::Lane* lane, const Arguments& arguments, const Hasher& hasher) {
   if (!hasher.tensors) return 0;
   if (uint32_t id = lane->signatures.find(hasher.hash)) return id;
   return define(lane, arguments, hasher.hash);
@@ -273,7 +273,7 @@ struct IdentityVisitor {
 };
 
 // Of the kEnter that comes next, for which there must be room whatever is written before it.
-void write_identities(trace::Lane* lane, const BoxedArguments& arguments) {
+__attribute__((noinline, cold)) void write_identities(trace::Lane* lane, const BoxedArguments& arguments) {
   IdentityVisitor visitor;
   visit(arguments, visitor);
   visitor.identities.write(lane, trace::kRoomWords);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from synthetic import Lane, TraceWriter, tensor
 from tensor_events import passed, returned
 
@@ -113,3 +114,14 @@ def test_a_trace_that_begins_and_ends_with_such_events(tmp_path: Path) -> None:
     assert rows(writer, tmp_path) == []
     lane.enter(0, signature=1)
     assert rows(writer, tmp_path) == [(0, False, 0, 0, 1, 0)]  # the results have no exit
+
+
+@pytest.mark.parametrize("event", ["step", "module"])
+def test_a_damaged_bit_makes_no_tensor_of_another_event(tmp_path: Path, event: str) -> None:
+    writer, lane = a_lane()
+    lane.step(1) if event == "step" else lane.module(1)
+    lane.events[-1][1][0] ^= 1 << 58
+    lane.enter(0, signature=1)
+    trace = read(writer, tmp_path)
+    assert trace.certificate["torn_events"] == 1
+    assert trace.tensors.is_empty()

@@ -120,11 +120,11 @@ def test_a_loop_of_calls_that_need_each_other_is_no_advice(loop: Any) -> None:
     ("loop", "caveat"),
     [
         (each_row_alone, ""),
-        (rows_of_a_batch, ""),
+        (rows_of_a_batch, "only for calls that do not need the result of the one before"),
         (in_place, "if no call needs the result of the one before"),
         (a_sum, ""),
         (a_sum_of_products, ""),
-        (projections, "only for ops that do not need the result of the one before"),
+        (projections, "only for calls that do not need the result of the one before"),
         (a_cell, ""),
     ],
 )

@@ -23,7 +23,7 @@ _READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::
 _SUMS = ("add", "add_", "mul", "mul_", "maximum", "minimum", "logical_or", "logical_and")
 """Ops that one call replaces although each call needs the result of the one before: sum, prod, amax"""
 _UNKNOWN = "if no call needs the result of the one before"
-_PARTLY = "only for ops that do not need the result of the one before"
+_PARTLY = "only for calls that do not need the result of the one before"
 _NOT_RECORDED = f"{_UNKNOWN}: the recording has no --values scalars"
 _SAME = ("source", "module", "op", "inputs")
 
@@ -74,14 +74,19 @@ def _chains(flow: Flow, calls: pl.DataFrame) -> list[tuple[str, Chain]]:
 
 
 def _has_no_one_call(of_op: tuple[str, Chain]) -> bool:
-    op, chain = of_op
-    summed = op.removeprefix("aten::").partition(".")[0] in _SUMS and chain.direct >= chain.calls - 1
-    return chain.is_dependent and not summed and not op.endswith("_cell")
+    return of_op[1].is_dependent and not _is_replaced_whole(*of_op)
+
+
+def _is_replaced_whole(op: str, chain: Chain) -> bool:
+    """Whether one call replaces calls that need each other: nn.GRU, sum."""
+    direct = chain.direct >= chain.calls - 1
+    return op.endswith("_cell") or (direct and op.removeprefix("aten::").partition(".")[0] in _SUMS)
 
 
 def _caveat(steady: Steady, chains: list[tuple[str, Chain]]) -> str:
     if chains:
-        return _PARTLY if any(map(_has_no_one_call, chains)) else ""
+        some = any(chain.longest > 1 and not _is_replaced_whole(op, chain) for op, chain in chains)
+        return _PARTLY if some else ""
     return _UNKNOWN if steady.trace.tensors.height or steady.trace.scalars.height else _NOT_RECORDED
 
 

@@ -14,6 +14,7 @@
 #include "cuda/recorder.h"
 #include "dispatch/arming.h"
 #include "dispatch/hop.h"
+#include "dispatch/identities.h"
 #include "dispatch/own_cost.h"
 #include "dispatch/ranges.h"
 #include "native/elf.h"
@@ -116,6 +117,7 @@ void stop() {
   {
     py::gil_scoped_release release;
     trace::finish_lanes();
+    dispatch::forget_storages();
   }
   dispatch::stop_observing_ranges();
   python::leave_modules();

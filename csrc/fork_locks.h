@@ -21,6 +21,7 @@ enum class LockOrder : unsigned {
   kBuffers,      // the pool of CUPTI's buffers
   kSkipped,      // CUDA calls of a pause
   kAddresses,    // addresses that are named at the end
+  kStorages,     // storages of tensors are numbered
   kCallbacks,    // torch's own: its list of callbacks
   kCount
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../torch_abi/tensor.h"
+#include "identities.h"
 #include "scalars.h"
 
 namespace tracer::dispatch {
@@ -15,8 +16,6 @@ namespace {
 using torch_abi::requires_grad;
 using trace::mix;
 
-// A signature has at most this many tensors; of longer lists it has the lengths.
-constexpr size_t kMostTensors = 64;
 constexpr size_t kMostDimensions = 64;
 
 // What may be read of a tensor without running Python.
@@ -215,7 +214,7 @@ void visit(const TensorArguments& arguments, Visitor& visitor) {
 }
 
 template <class Visitor>
-void visit(const BoxedArguments& arguments, Visitor& visitor) {
+__attribute__((always_inline)) inline void visit(const BoxedArguments& arguments, Visitor& visitor) {
   for (size_t i = 0; i < arguments.size; ++i) {
     const c10::IValue& value = arguments.first[i];
     auto position = uint16_t(i);
@@ -254,7 +253,7 @@ bool has_object(const BoxedArguments& arguments) {
 }
 
 template <class Arguments>
-uint32_t id_of(trace::Lane* lane, const Arguments& arguments, const Hasher& hasher) {
+__attribute__((always_inline)) inline uint32_t id_of(trace::Lane* lane, const Arguments& arguments, const Hasher& hasher) {
   if (!hasher.tensors) return 0;
   if (uint32_t id = lane->signatures.find(hasher.hash)) return id;
   return define(lane, arguments, hasher.hash);
@@ -264,6 +263,20 @@ __attribute__((noinline)) Hasher hash_other(Hasher hasher, const TensorArgument&
   HashVisitor visitor{hasher};
   visit(TensorArguments{&argument, 1}, visitor);
   return visitor.hasher;
+}
+
+// Which tensors they are that a signature names.
+struct IdentityVisitor {
+  Identities identities;
+
+  void tensor(uint16_t, const at::Tensor& value) { identities.add(value); }
+};
+
+// Of the kEnter that comes next, for which there must be room whatever is written before it.
+__attribute__((noinline, cold)) void write_identities(trace::Lane* lane, const BoxedArguments& arguments) {
+  IdentityVisitor visitor;
+  visit(arguments, visitor);
+  visitor.identities.write(lane, trace::kRoomWords);
 }
 
 struct ClassVisitor {
@@ -310,11 +323,23 @@ uint32_t signature_of(trace::Lane* lane, const BoxedArguments& boxed) noexcept t
   std::string scalars;
   if (lane->scalars || has_object(boxed)) scalars = scalars_of(boxed.first, boxed.size, !lane->scalars);
   if (scalars.empty()) return id_of(lane, boxed, visitor.hasher);
+  if (lane->scalars) write_identities(lane, boxed);
   uint64_t hash = mix(visitor.hasher.hash, trace::hash_bytes(scalars.data(), scalars.size()));
   if (uint32_t id = lane->signatures.find(hash)) return id;
   return define(lane, boxed, hash, scalars);
 } catch (...) {
   return 0;
+}
+
+void write_results(trace::Lane* lane, const BoxedArguments& results) noexcept try {
+  HashVisitor hashes;
+  visit(results, hashes);
+  if (!hashes.hasher.tensors) return;
+  uint32_t signature = id_of(lane, results, hashes.hasher);
+  IdentityVisitor visitor;
+  visit(results, visitor);
+  visitor.identities.write_results(lane, signature);
+} catch (...) {
 }
 
 }  // namespace tracer::dispatch

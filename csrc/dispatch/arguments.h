@@ -27,6 +27,9 @@ struct TensorArguments {
 struct BoxedArguments {
   const c10::IValue* first = nullptr;
   size_t size = 0;
+
+  const c10::IValue* begin() const { return first; }
+  const c10::IValue* end() const { return first + size; }
 };
 
 // The last `count` values of a stack, if it has as many.
@@ -59,6 +62,9 @@ inline void add_tensor_argument(TensorArgument* list, size_t& filled, uint16_t p
 // Signature ids of the lane; 0 where there is no tensor. Reads no Python, throws nothing.
 uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexcept;
 uint32_t signature_of(trace::Lane* lane, const BoxedArguments& arguments) noexcept;
+
+// What a hop returned, behind its kExit: a kResults and its kTensors, or nothing if there is no tensor. Reads no Python.
+void write_results(trace::Lane* lane, const BoxedArguments& results) noexcept;
 
 // The class of the tensors among these whose __torch_dispatch__ torch calls first: the first one, but a subclass of it goes
 // before it. nullptr where none has one.

@@ -194,42 +194,67 @@ void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10
   lose();
 }
 
-void HopScope::write(const Values& values) noexcept {
-  // Not in a pause, and not for another recording than that of the enter.
-  if (lane_->epoch == epoch_ && trace::recording_epoch.load(std::memory_order_relaxed) == epoch_) values.write(lane_);
-}
-
-void HopScope::returned(const torch::jit::Stack& stack, size_t count) {
-  raised_ = false;
-  if (!lane_ || !lane_->values || count > stack.size()) return;
-  Values values;
-  for (auto value = stack.end() - std::ptrdiff_t(count); value != stack.end(); ++value) {
-    if (value->isTensor()) values.add(value->toTensor());
-    if (value->isTensorList())
-      for (const c10::IValue& element : value->toListRef()) values.add(element.toTensor());
-  }
-  write(values);
-}
-
-void HopScope::leave() noexcept {
-  Lane* lane = lane_;
-  if (lane->epoch != epoch_) return;
+// Whether a kExit is to be written; there is room for it.
+__attribute__((always_inline)) inline bool HopScope::end(Lane* lane) noexcept {
+  if (lane->epoch != epoch_) return false;
   lane->path = path_;
   lane->frame = frame_;
   if (trace::recording_epoch.load(std::memory_order_relaxed) != epoch_) {
     lane->depth -= 1;  // left during a pause: later hops of this recording are not inside
-    return;
+    return false;
   }
-  if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return;
+  if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return false;
   lane->depth -= 1;
+  return true;
+}
+
+// The second word of its kExit.
+__attribute__((always_inline)) inline uint64_t HopScope::exit_word(uint64_t depth) const noexcept {
+  return uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
+         nodes_made(sequence_) << trace::kExitNodesShift;
+}
+
+void HopScope::leave() noexcept {
+  Lane* lane = lane_;
+  if (!end(lane)) return;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  auto write = [&] {
-    trace::write_event(lane, trace::kExit, lane->now(),
-                       uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
-                           nodes_made(sequence_) << trace::kExitNodesShift);
-  };
+  auto write = [&] { trace::write_event(lane, trace::kExit, lane->now(), exit_word(depth)); };
   if (__builtin_expect(is_timed(lane), 0)) return time_exit(lane, write);
   write();
+}
+
+bool HopScope::is_recorded() const noexcept {
+  return lane_->epoch == epoch_ && trace::recording_epoch.load(std::memory_order_relaxed) == epoch_;
+}
+
+void HopScope::write(const Values& values) noexcept {
+  if (lane_->hashes && is_recorded()) values.write(lane_);
+}
+
+void HopScope::returned(const torch::jit::Stack& stack, size_t count) {
+  raised_ = false;
+  if (!lane_ || !lane_->results || count > stack.size()) return;
+  note_results(last_arguments(stack, count));
+}
+
+__attribute__((noinline, cold)) void HopScope::note_results(BoxedArguments results) noexcept {
+  if (lane_->hashes) {
+    Values values;
+    for (const c10::IValue& value : results) {
+      if (value.isTensor()) values.add(value.toTensor());
+      if (value.isTensorList())
+        for (const c10::IValue& element : value.toListRef()) values.add(element.toTensor());
+    }
+    write(values);
+  }
+  if (!lane_->scalars || !lane_->shapes) return;
+  Lane* lane = std::exchange(lane_, nullptr);
+  if (!end(lane)) return;
+  bool timed = is_timed(lane);
+  uint64_t began = timed ? lane->now() : 0, noted = lane->now();
+  trace::write_event(lane, trace::kExit, noted, exit_word(std::min(lane->depth, trace::kMaxDepth)));
+  write_results(lane, results);  // behind the exit: the hop's time is without it
+  if (timed) add_timed(kTimedExit, began, noted, lane->now());
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

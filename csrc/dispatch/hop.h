@@ -75,7 +75,7 @@ class HopScope {
   template <class Result>
   void returned(const Result& result) {
     raised_ = false;
-    if (__builtin_expect(lane_ && lane_->values, 0)) note(result);
+    if (__builtin_expect(lane_ && lane_->results, 0)) note(result);
   }
   // The last `count` values of a stack.
   void returned(const torch::jit::Stack& stack, size_t count);
@@ -90,10 +90,15 @@ class HopScope {
     values.add(result);
     write(values);
   }
+  // Not in a pause, and not for another recording than that of the enter.
+  bool is_recorded() const noexcept;
   void write(const Values& values) noexcept;
+  void note_results(BoxedArguments results) noexcept;
   template <class Arguments>
   void enter(trace::Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs, const Arguments& arguments);
   void leave() noexcept;
+  bool end(trace::Lane* lane) noexcept;
+  uint64_t exit_word(uint64_t depth) const noexcept;
   void lose() noexcept;
 
   trace::Lane* lane_ = nullptr;  // nullptr: not recorded

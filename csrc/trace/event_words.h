@@ -43,6 +43,8 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
     case kStep:
     case kModule:
     case kMemoryLine:
+    case kTensor:
+    case kResults:
     case kThreadKeys:
       count = 2;
       break;

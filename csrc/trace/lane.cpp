@@ -173,8 +173,9 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
     lane->shapes = file->flags() & kShapes;
     lane->source = file->flags() & kSource;
     lane->why = file->flags() & kWhy;
-    lane->values = file->flags() & kValues;
     lane->scalars = file->flags() & kScalars;
+    lane->hashes = file->flags() & kValues;
+    lane->results = file->flags() & (kValues | kScalars);
     lane->keys_of_thread = 0;
     lane->depth = 0;
     lane->path = 0;

@@ -71,7 +71,8 @@ struct alignas(64) Lane {
   uint16_t calls = 0;           // open API and library calls
   uint16_t runtime_calls = 0;   // of these, of the CUDA runtime
   uint32_t calls_of_hop = 0;    // API calls since the last hop was entered
-  bool shapes = false, source = false, why = false, values = false, scalars = false;
+  bool shapes = false, source = false, why = false, scalars = false;
+  bool results = false, hashes = false;  // what hops return is looked at, and hashed
   uint32_t module = 0;          // nn.Module named last
   const void* node = nullptr;   // autograd node named last
   // ---- the next line ----

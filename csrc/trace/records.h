@@ -74,7 +74,7 @@ enum HeaderFlags : uint32_t {
   kSource = 2,  // lines are recorded
   kWhy = 8,     // the dispatch keys of threads are recorded
   kValues = 16, // hashes of results are recorded
-  kScalars = 32,// arguments that are no tensors are recorded
+  kScalars = 32,// arguments that are no tensors are recorded, and which tensors were passed and returned
   kFull = 4,    // max_bytes was reached, and the recording stopped there
   kDump = 64,   // this is a copy, made while the recording went on, at last_ns
 };
@@ -137,6 +137,8 @@ enum HopEvent : uint64_t {
   kRangeBegin = 20, // 3 words
   kRangeEnd = 21,   // 2 words
   kThreadTime = 22, // 3 words
+  kTensor = 27,     // 2 words
+  kResults = 28,    // 2 words
   kMemoryLine = 30, // 2 words
   kValue = 31,      // 3 words
 };
@@ -197,6 +199,11 @@ enum HopEvent : uint64_t {
 // kValue, the innermost open hop returns tensors; its kExit follows:
 //   1: bits 0..62 hash of their values
 //   2: bits 0..2 ValueFlags, bits 48..60 depth (open hops of the thread, this one included)
+// kTensor, which tensor one of a call is, those of its signature in their order: of the kEnter that follows, or of a kResults:
+//   1: bits 0..37 number of its storage, which no other storage of the process has (0: none or not known), bits 38..61
+//      its version + 1 (0: it has none, or not known), bit 62 is 1: a kStep that damage made a kTensor has it not
+// kResults, the hop that was left last returned tensors; a kTensor of each follows at once:
+//   1: bits 0..31 their signature id (0: none), bits 32..62 how many kTensor follow
 // kMemory, an allocator of torch gave out a block of memory, or took it back:
 //   1: bits 0..47 address, bits 48..60 depth (open hops of the thread), bit 61 it was taken back
 //   2: bits 0..47 bytes (0 of a CPU block that was taken back: those of its allocation), bits 48..54 DeviceType, bits 55..62
@@ -234,6 +241,11 @@ constexpr uint64_t kUnknownTime = kEventBit - 1;
 // kValue, word 2
 constexpr int kValueDepthShift = 48;
 enum ValueFlags : uint64_t { kValueNan = 1, kValueInfinite = 2, kValueUnread = 4 };
+// kTensor
+constexpr int kVersionShift = 38;
+constexpr uint64_t kStorageMask = (1ull << kVersionShift) - 1;
+constexpr uint64_t kTensorBit = 1ull << 62;
+constexpr uint64_t kMostVersions = (1ull << 24) - 1;
 // The call
 constexpr uint64_t kCallFunctionMask = 0xffff;
 constexpr int kCallDriverShift = 16;

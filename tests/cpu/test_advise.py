@@ -111,3 +111,36 @@ def test_an_experiment_runs_nothing_that_replay_refuses(tmp_path: Path) -> None:
     (hop, *_) = trace.hops.filter(pl.col("op") == "aten::from_file")["id"]
     with pytest.raises(CannotReplayError, match="aten::from_file may do more than compute"):
         pairs_of(Recorded((hop,), (1.0,), (1.0,), "threads", "1"), trace.path)
+
+
+LOOP = """
+import torch
+import tracer
+torch.set_num_threads(1)
+weight = torch.randn(32, 32) / 6
+for batch in torch.randn(8, 64, 4, 32):
+    state = batch[0]
+    for row in batch:
+        state = torch.tanh({} @ weight)
+    tracer.step()
+"""
+
+
+@pytest.mark.parametrize("values", ["scalars", "none"])
+@pytest.mark.parametrize(("operand", "needs_the_last"), [("row", False), ("state", True)])
+def test_calls_that_need_each_other_have_no_single_call(
+    tmp_path: Path, operand: str, needs_the_last: bool, values: str
+) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.write(LOOP.format(operand))
+    assert launcher.record("--values", values, "-o", "run.trace", "script.py").status == 0
+    run = launcher.run([str(launcher.tracer), "advise", "run.trace", "--json"])
+    document = json.loads(run.out)
+    rows = [one for row in document["advice"] for one in (row, *row["alternatives"])]
+    found = [row for row in rows if row["rule"] == "python-loop"]
+    if values == "none":
+        assert [row["caveat"] for row in found] == [
+            "if no call needs the result of the one before: the recording has no --values scalars"
+        ]
+    else:
+        assert [row["caveat"] for row in found] == ([] if needs_the_last else [None])

@@ -144,6 +144,14 @@ def test_tables_stay_as_they_are(tmp_path: Path) -> None:
     assert [secret for secret in (b"/home", b"/tmp", b"/root", b"argv") if secret in left] == []
 
 
+def test_numbers_of_storages_stay(tmp_path: Path) -> None:
+    made = written(closed=True).write(tmp_path / "in.trace")
+    redact(made, tmp_path / "out.trace")
+    before, after = load(made), load(tmp_path / "out.trace")
+    assert len(before.tensors) == 16  # two calls of four steps, in two processes
+    assert after.tensors.equals(before.tensors)
+
+
 def test_what_the_compiler_says_of_the_code_is_left_out(tmp_path: Path) -> None:
     writer = TraceWriter()
     writer.process()

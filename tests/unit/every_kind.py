@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from synthetic import CERTIFICATE, ENUMS, Lane, TraceWriter, tensor, text
+from tensor_events import passed, returned
 
 RANGES = (
     *("forward of mine", "\x1fcall:1", "\x1fkernel:triton_poi_0#1", "\x1fphase:backend_compile:0/0"),
@@ -124,8 +125,10 @@ def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
             lane.query(2, 1, correlation=20, read=1)
             for number in range(2, 3 + len(RANGES)):
                 lane.range_enter(number)
+            passed(lane, (3, step))
             lane.enter(2, signature=2)
             lane.exit()
+            returned(lane, 3, (3, step + 1))
             for _ in range(1 + len(RANGES)):
                 lane.range_exit()
             _tasks(lane, step)

@@ -116,9 +116,9 @@ def _signature(body: bytes, change: Change) -> bytes:
     (count,) = struct.unpack_from("<I", body, 4)
     at = 8
     for _ in range(count & ~fmt.CUT_LISTS):
-        _, dimensions, _, _, _, _, flags, _ = fmt.TENSOR.unpack_from(body, at)
+        _, dimensions, _, _, _, _, flags, _ = fmt.TENSOR_HEAD.unpack_from(body, at)
         numbers = dimensions * (2 if flags & fmt.HAS_STRIDES else 1) if dimensions != 255 else 0
-        at += fmt.TENSOR.size + 8 * numbers
+        at += fmt.TENSOR_HEAD.size + 8 * numbers
     if count & fmt.CUT_LISTS:
         at += 4 + 6 * struct.unpack_from("<I", body, at)[0]
     made = [body[:at]]

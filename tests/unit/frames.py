@@ -63,6 +63,8 @@ class FakeTrace:
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MEMORY))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STEPS))
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.VALUES))
+    tensors: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.TENSORS))
+    scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.SCALARS))
 
 
 class TraceBuilder:

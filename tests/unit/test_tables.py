@@ -42,6 +42,7 @@ COLUMNS = {
     "stacks": "id frames",
     "python_stacks": "id frames",
     "values": "hop hash nan infinite view",
+    "tensors": "hop result signature number storage version",
     "modules": "module around",
     "optimizers": "process optimizer class parameters options",
     "loaders": "process num_workers batch_size prefetch_factor pin_memory persistent_workers",

@@ -21,6 +21,7 @@ TABLES = (
     "devices",
     "memory",
     "values",
+    "tensors",
     "scalars",
     "ranges",
     "modules",

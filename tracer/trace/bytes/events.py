@@ -12,6 +12,7 @@ from tracer.trace.bytes import format as fmt
 
 _WORDS = np.array(fmt.EVENT_WORDS, np.int64)
 _OF_CALL = (fmt.API_ENTER, fmt.API_EXIT, fmt.LIBRARY_ENTER, fmt.LIBRARY_EXIT, fmt.API_QUERY)
+_OF_HOPS = (fmt.MEMORY, fmt.MEMORY_LINE, fmt.VALUE, fmt.TENSOR, fmt.RESULTS)
 _IS_CALL = np.isin(np.arange(len(_WORDS)), _OF_CALL)
 _LONGEST = max(fmt.EVENT_WORDS) + fmt.CALL_WORDS_MASK
 _ENTER = np.uint64(1 << 63 - fmt.EVENT_KIND_SHIFT | fmt.ENTER)
@@ -152,7 +153,7 @@ def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
     """
     heads = np.flatnonzero(words >= _FIRST_MARK)
     kinds, _ = _kinds(words[heads])
-    marks = ~_IS_CALL[kinds] & ~np.isin(kinds, (fmt.MEMORY, fmt.MEMORY_LINE, fmt.VALUE))
+    marks = ~_IS_CALL[kinds] & ~np.isin(kinds, _OF_HOPS)
     heads, sizes = heads[marks], _WORDS[kinds[marks]]
     whole = heads + sizes <= len(words)
     heads, sizes = heads[whole], sizes[whole]
@@ -311,6 +312,10 @@ def _plausible(
     good[enters] = placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0
     numbered = np.flatnonzero(whole & np.isin(kinds, (fmt.STEP, fmt.MODULE, fmt.MEMORY_LINE)))
     good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
+    tensors = np.flatnonzero(whole & (kinds == fmt.TENSOR))
+    good[tensors] = words[heads[tensors] + 1] & np.uint64(fmt.TENSOR_BIT) != 0
+    results = np.flatnonzero(whole & (kinds == fmt.RESULTS))
+    good[results] = words[heads[results] + 1] >> np.uint64(32) != 0
     memory = np.flatnonzero(whole & (kinds == fmt.MEMORY))
     block, size = words[heads[memory] + 1], words[heads[memory] + 2]
     freed = block >> np.uint64(fmt.MEMORY_FREED_SHIFT)

@@ -138,10 +138,12 @@ CONTEXT = 19
 RANGE_BEGIN = 20
 RANGE_END = 21
 THREAD_TIME = 22
+TENSOR = 27
+RESULTS = 28
 MEMORY_LINE = 30
 VALUE = 31
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 0, 0, 0, 3, 3, 2, 3, *(0,) * 7, 2, 3)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 0, 0, 0, 3, 3, 2, 3, *(0,) * 4, 2, 2, 0, 2, 3)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -196,6 +198,12 @@ VALUE_NAN = 1
 VALUE_INFINITE = 2
 VALUE_UNREAD = 4
 
+# Which tensor one of a call is.
+VERSION_SHIFT = 38
+STORAGE_MASK = (1 << VERSION_SHIFT) - 1
+TENSOR_BIT = 1 << 62
+MOST_VERSIONS = (1 << 24) - 1
+
 # CallSite
 BY_PARENT = 0
 CALL = 1
@@ -238,7 +246,7 @@ PYTHON_HOP = 4
 VIEW_HOP = 8
 
 # One tensor of a signature, before its sizes and strides.
-TENSOR = struct.Struct("<HBbBbBBQ")
+TENSOR_HEAD = struct.Struct("<HBbBbBBQ")
 REQUIRES_GRAD = 1
 HAS_STRIDES = 2
 UNDEFINED = 4

@@ -36,6 +36,8 @@ from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.open_ranges import CROSSED, OpenRanges, ends_of_ranges, open_ranges
 from tracer.trace.tables.ranges import OWN, join_ranges, span_ranges
 from tracer.trace.tables.steps import StepEnds, said_steps
+from tracer.trace.tables.tensors import Columns as TensorColumns
+from tracer.trace.tables.tensors import join_tensors, span_tensors
 from tracer.trace.tables.unmarked_steps import unmarked_steps
 from tracer.trace.tables.values import Columns as ValueColumns
 from tracer.trace.tables.values import join_values, span_values
@@ -101,6 +103,7 @@ class Gathered:
     calls: CallColumns
     memory: MemoryColumns
     values: ValueColumns
+    tensors: TensorColumns
     ranges: dict[str, np.ndarray]
     """Those of tables.ranges"""
     steps: dict[int, StepEnds]
@@ -143,6 +146,7 @@ class _Part:
     calls: SpanCalls | None
     memory: dict[str, np.ndarray] | None
     values: ValueColumns | None
+    tensors: TensorColumns | None
 
 
 def gather_hops(recording: Contents) -> Gathered:
@@ -178,7 +182,7 @@ def gather_hops(recording: Contents) -> Gathered:
                 ranges.append((span, marked))
                 in_crossing += _entered_in(block, span, opened, CROSSED)
             calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span, ids.sources)
-            returned = span_values(block, span)
+            returned, tensors = span_values(block, span), span_tensors(block, span, ids.signatures)
             unmatched_calls += calls.unmatched_exits if calls else 0
             for piece in pieces(block, span):
                 with progress.portion(number / lanes, (number + 1) / lanes):
@@ -186,9 +190,9 @@ def gather_hops(recording: Contents) -> Gathered:
                 columns, exits = _piece_columns(
                     block, piece, ids, changes, last if piece.is_last else None, why
                 )
-                parts.append(_Part(piece.span, first, columns, calls, blocks, returned))
+                parts.append(_Part(piece.span, first, columns, calls, blocks, returned, tensors))
                 # Theirs are of the whole span, behind its first hop.
-                first, calls, blocks, returned = first + 1, None, None, None
+                first, calls, blocks, returned, tensors = first + 1, None, None, None, None
                 unmatched += exits
         if (block.kind == fmt.STEP).any():
             counted.setdefault(process, []).extend(said_steps(block, span) for span in spans)
@@ -208,6 +212,13 @@ def gather_hops(recording: Contents) -> Gathered:
             (offset, part.values)
             for part, offset in zip(parts, offsets.tolist(), strict=True)
             if part.values is not None
+        ]
+    )
+    tensors = join_tensors(
+        [
+            (offset, part.tensors)
+            for part, offset in zip(parts, offsets.tolist(), strict=True)
+            if part.tensors is not None
         ]
     )
     joined = _join([part.columns for part in parts], offsets)
@@ -234,6 +245,7 @@ def gather_hops(recording: Contents) -> Gathered:
         calls=joined_calls,
         memory=memory,
         values=values,
+        tensors=tensors,
         ranges=joined_ranges,
         steps=steps,
         vocabulary=vocabulary,

@@ -61,6 +61,7 @@ from tracer.trace.tables.schema import (
     SCALARS,
     SOURCE_LINES,
     STEPS,
+    TENSORS,
     THREAD_KEYS,
     THREADS,
     VALUES,
@@ -69,6 +70,7 @@ from tracer.trace.tables.series import nanoseconds
 from tracer.trace.tables.setups import loaders_table, optimizers_table
 from tracer.trace.tables.stacks import Stacks
 from tracer.trace.tables.steps import Steps, find_steps, steps_table
+from tracer.trace.tables.tensors import tensors_table
 from tracer.trace.tables.values import values_table
 
 _LATEST_NS = 1 << 62
@@ -92,6 +94,7 @@ class Trace:
     `modules` has a row for each nn.Module that was called or contains one, and names the one around it.
     `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
     `values` has a row for each hop that returned tensors, with `--values hash`.
+    `tensors` has a row for each tensor that an op call got or returned, with `--values scalars`.
     `scalars` has a row for each argument that is no tensor, with `--values scalars`.
     `compiled_calls` has a row for each call of code that torch.compile or AOTInductor made,
     `compiled_kernels` for each run of a kernel in it, and `compile_phases` for each phase of the compiler.
@@ -118,6 +121,7 @@ class Trace:
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MEMORY))
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
+    tensors: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TENSORS))
     scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCALARS))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
     optimizers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OPTIMIZERS))
@@ -276,6 +280,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         steps=steps_table(steps),
         memory=memory_table(gathered.memory, keys, list(vocabulary.sources.numbers), steps, to_ns),
         values=values,
+        tensors=tensors_table(gathered.tensors, list(vocabulary.signatures.numbers)),
         scalars=scalars_table(list(vocabulary.signatures.numbers)),
         ranges=ranges_table(ranges, names, steps, to_ns),
         optimizers=optimizers_table(definitions.documents),

@@ -203,6 +203,14 @@ MEMORY: Schema = {
     "step": pl.Int64,
 }
 VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean, "view": pl.Boolean}
+TENSORS: Schema = {
+    "hop": ID,
+    "result": pl.Boolean,
+    "signature": ID,
+    "number": pl.UInt32,
+    "storage": pl.UInt64,
+    "version": pl.UInt32,
+}
 SCALARS: Schema = {"id": ID, "position": pl.UInt16, "value": pl.String}
 _IN_A_HOP: Schema = {
     "parent": ID,

@@ -266,6 +266,7 @@ Chunk TraceFile::claim(uint32_t capacity, Stream stream, bool first_of_thread) {
   if (is_damaged()) return {};
   if (stream == kDefinitions) {
     shared(page_->header.definition_bytes).fetch_add(capacity, std::memory_order_relaxed);
+    own_definition_bytes_.fetch_add(capacity, std::memory_order_relaxed);
     return claim_at_end(capacity);
   }
   if (ring_) {
@@ -284,7 +285,9 @@ bool TraceFile::leave_out_definition() {
   if (!ring_) return false;
   FileHeader& header = page_->header;
   uint64_t most = header.max_bytes - uint64_t(header.ring_slots) * kHopChunkBytes;
-  if (!is_root()) most /= 2;  // the rest is the root's, however many processes there are
+  // Half of it is the root's, however many processes there are: each has definitions that are not left out.
+  if (is_root() && own_definition_bytes_.load(std::memory_order_relaxed) < most / 2) return false;
+  if (!is_root()) most /= 2;
   if (shared(header.definition_bytes).load(std::memory_order_relaxed) < most) return false;
   shared(header.other_definitions).fetch_add(1, std::memory_order_relaxed);
   return true;

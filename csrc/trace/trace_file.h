@@ -108,6 +108,7 @@ class TraceFile {
   std::unique_ptr<Ring> ring_;
   uint32_t process_ = 0;
   uint32_t closing_process_ = 0;  // the one that ends the recording for all, if it is this process
+  std::atomic<uint64_t> own_definition_bytes_{0};
   std::atomic<int> out_of_space_{0};
 };
 

@@ -14,10 +14,10 @@ from synthetic import TraceWriter
 from tracer.analysis.job.collectives import groups_of
 from tracer.analysis.job.messages import _numbers
 from tracer.analysis.memory_use import memory_use
+from tracer.base.folder import Folder
 from tracer.cli.output import write_output
 from tracer.cli.report import _beside
 from tracer.export.output import new_file
-from tracer.fleet.work import write
 from tracer.overrides import measured
 from tracer.trace import load
 
@@ -36,13 +36,14 @@ def test_no_output_is_written_through_a_link(tmp_path: Path) -> None:
     write_output(tmp_path / names[0], "report")
     with new_file(tmp_path / names[1]) as file:
         file.write(b"export")
-    write({"ranks": pl.DataFrame({"rank": [0]})}, tmp_path)
+    with Folder(tmp_path) as folder:
+        folder.write(names[2], b"table")
     measured.write(tmp_path / names[3], measured.Measurements(measured.Key("H200", "2.13", "build"), {}))
     assert {victim.read_text() for victim in victims} == {"precious"}
     assert not any((tmp_path / name).is_symlink() for name in names)
     assert (tmp_path / names[0]).read_text() == "report"
     assert (tmp_path / names[1]).read_bytes() == b"export"
-    assert pl.read_parquet(tmp_path / names[2]).rows() == [(0,)]
+    assert (tmp_path / names[2]).read_bytes() == b"table"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "victim"])
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
 from tracer.analysis.fleet.partial import NO_RANK, partial_tables, parts_of, unread_tables
 from tracer.analysis.fleet.rank_tables import UNKNOWN
 from tracer.analysis.job.ranks import behind_path, lost_facts
-from tracer.base.boundary import new_beside
 from tracer.fleet.traces import TraceFile, on_this_machine
 
 _ROW_GROUP = 1 << 16
@@ -94,15 +91,3 @@ def parquet(table: pl.DataFrame) -> bytes:
     file = io.BytesIO()
     table.rechunk().write_parquet(file, row_group_size=_ROW_GROUP, statistics=True)
     return file.getvalue()
-
-
-def write(tables: dict[str, pl.DataFrame], out: Path) -> None:
-    """`out`/TABLE.parquet for each; an older file stays whole until the new one is. Raises OSError."""
-    for name, table in tables.items():
-        descriptor, partial = new_beside(out / f"{name}.parquet")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(parquet(table))
-            partial.replace(out / f"{name}.parquet")
-        finally:
-            partial.unlink(missing_ok=True)

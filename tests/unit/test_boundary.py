@@ -1,7 +1,7 @@
 """The trust boundary is one module: nothing else turns a text into code or a name, or starts a Python.
 
-Files that others can change are read, and not mapped; ELF files only by `tracer/base/elf.py`. Outputs of several files are
-written by `tracer/base/folder.py`, which follows no link.
+Files that others can change are read, and not mapped; ELF files only by `tracer/base/elf.py`. Outputs of
+several files are written by `tracer/base/folder.py`, which follows no link.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import polars as pl
 from tracer.analysis.fleet.partial import NO_RANK, partial_tables, parts_of, unread_tables
 from tracer.analysis.fleet.rank_tables import UNKNOWN
 from tracer.analysis.job.ranks import behind_path, lost_facts
+from tracer.base.visible import printable
 from tracer.fleet.traces import TraceFile, on_this_machine
 
 _ROW_GROUP = 1 << 16
@@ -42,9 +43,9 @@ def analyse(task: Task) -> list[Part]:
     """The ranks in a trace. Whatever goes wrong is the `error` of its one part: the other traces go on."""
     from tracer.trace import load
 
-    local = task.trace.path
+    local = task.trace.opened
     try:
-        with on_this_machine(task.trace.path, task.scratch) as local:
+        with on_this_machine(local, task.scratch) as local:
             trace = load(local)
             name = task.trace.path
             if lost := lost_facts(trace):
@@ -64,7 +65,12 @@ def analyse(task: Task) -> list[Part]:
     except MemoryError:
         return [unread(task.trace, "not enough memory to read it; use fewer processes: -j 1")]
     except Exception as error:
-        return [unread(task.trace, behind_path(reason(error), local).replace(local, task.trace.path))]
+        return [
+            unread(
+                task.trace,
+                behind_path(reason(error), printable(local)).replace(printable(local), task.trace.path),
+            )
+        ]
 
 
 def unread(trace: TraceFile, error: str) -> Part:
@@ -78,7 +84,7 @@ def reason(error: BaseException) -> str:
     from tracer.fleet.fleet_errors import FleetError
     from tracer.trace import TraceError
 
-    words = " ".join(str(error).split())
+    words = printable(" ".join(str(error).split()))
     if isinstance(error, TraceError | FleetError):
         return words
     if isinstance(error, OSError):

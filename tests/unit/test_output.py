@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracer.base.errors import RecordingError
-from tracer.recording import output, ranks
+from tracer.recording import naming, output, ranks
 
 VARIABLES = [
     ("RANK", "WORLD_SIZE"),
@@ -82,3 +82,17 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RecordingError, match=r"cannot make the folder .*file/job/: Not a directory; give an"):
         output.filled(f"{tmp_path}/file/job/")
+
+
+def test_a_path_that_is_not_utf_8_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"\x1b\xff")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for path in ("", "run.trace"):
+        with pytest.raises(
+            RecordingError, match=r"^cannot write '[ -~]*\\x1b\\udcff[ -~]*the path is not UTF-8; giv"
+        ):
+            naming.absolute(path)
+    assert naming.absolute("/tmp/caf\xe9.trace") == "/tmp/caf\xe9.trace"

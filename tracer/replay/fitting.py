@@ -12,8 +12,7 @@ from tracer.base.boundary import torch_operator
 from tracer.replay.allowed import check_allowed
 from tracer.replay.arguments import Argument, TensorPlan, plan_arguments
 from tracer.replay.call import Call, runner, why_not_here
-from tracer.replay.make import plans
-from tracer.replay.results import tensors_in
+from tracer.replay.make import plans, tensors_in
 from tracer.replay.samples import fits_of
 
 _BY_NAME = {"sorted_sequence": "sorted", "boundaries": "sorted"}

@@ -57,6 +57,22 @@ def test_what_a_call_returns_is_known_without_running_it(name: str, values: list
         call(name, *values).made()
 
 
+def test_a_call_of_a_gpu_is_counted_where_it_runs_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "most", lambda: 0)
+    of_gpu = call("repeat", plan(4, device="cuda:0"), [LARGE // 4])
+    assert of_gpu.returned.elements == LARGE
+    assert [of_gpu.is_on_cpu(device) for device in (None, "cuda", "cpu", "meta")] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert memory.check_copies(of_gpu, 0) == ""
+    with pytest.raises(CannotReplayError, match=r"^the tensors of aten::repeat need "):
+        of_gpu.made("cpu")
+    assert of_gpu.made("meta")[0].shape == (4,)
+
+
 def test_what_depends_on_values_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     for one in (call("nonzero", plan(3)), call("cat", [plan(3), plan(2, 2)]), call("bincount", plan(3))):
         assert one.returned == Returned()

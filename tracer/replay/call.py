@@ -67,6 +67,10 @@ class Call:
         asked = {value.name for value in self.values if isinstance(value, Device)}
         return {tensor.device for tensor in tensors(self.values)} | asked
 
+    def is_on_cpu(self, device: str | None) -> bool:
+        """Whether it is, if its tensors are on `device`; None: where they were recorded."""
+        return device == "cpu" or (device is None and self.devices <= {"cpu"})
+
     def made(self, device: str | None = None, seed: int | None = SEED) -> list[Any]:
         """Its arguments; the same random values at each time, or without a seed others.
 
@@ -95,7 +99,7 @@ class Call:
         quiet, fake_tensor.log.disabled = fake_tensor.log.disabled, True
         try:
             with fake_tensor.FakeTensorMode(allow_fallback_kernels=False), torch.no_grad():
-                plain, by_name = self.split(made(self.values, None))
+                plain, by_name = self.split(made(self.values, "cpu"))
                 found = tensors_in(self.op(*plain, **by_name))
             return Returned(
                 sum(one.numel() for one in found), sum(one.numel() * one.element_size() for one in found)
@@ -107,8 +111,7 @@ class Call:
 
     def _check_size(self, device: str | None) -> None:
         """Of tensors on a GPU only the inputs: they are made here."""
-        is_here = device == "cpu" or (device is None and self.devices <= {"cpu"})
-        needed = self.bytes_of_inputs + (self.returned.bytes if is_here else 0)
+        needed = self.bytes_of_inputs + (self.returned.bytes if self.is_on_cpu(device) else 0)
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > there:
             raise CannotReplayError(

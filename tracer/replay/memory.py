@@ -55,12 +55,12 @@ def is_for_want_of_memory(error: Exception) -> bool:
 def check_copies(call: Call, sides: int) -> str:
     """Why the results cannot be compared with float64; "" if they can.
 
-    sides   1 or 2: the call as it was, and changed
+    sides   how many run on the CPU: the call as it was, and changed
 
     Raises CannotReplayError if what is there at once is too much: inputs and results of each side, and those
     of two more runs.
     """
-    if call.devices - {"cpu"}:
+    if not sides:
         return ""
     inputs, results = call.bytes_of_inputs, call.returned.bytes
     held = sides * inputs + (sides + 2) * results

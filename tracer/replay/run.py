@@ -93,7 +93,8 @@ def replay(call: Call, change: Change, recorded: int | None = None) -> Replay:
     if changed is not None:
         runs[changed.title] = _tried(call, lambda: runner(call, change.key, change.device, change.of))
     sides = {side.title: side for side in (stock, changed) if side is not None}
-    exact = check_copies(call, len(runs)) or exact_results(call)
+    devices = {stock.title: None, change.title: change.device}
+    exact = check_copies(call, sum(call.is_on_cpu(devices[side]) for side in runs)) or exact_results(call)
     results: dict[str, list[Any]] = {}
     for title, run in runs.items():
         with _with(change, title == change.title):

@@ -22,9 +22,9 @@ from tracer.cli.app import app
 from tracer.compare.spread import ratio_text
 from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, runner
-from tracer.replay.make import plans
+from tracer.replay.make import plans, tensors_in
 from tracer.replay.replay_errors import CannotReplayError
-from tracer.replay.results import errors, exact_results, tensors_in
+from tracer.replay.results import errors, exact_results
 from tracer.replay.script import script_of
 from tracer.replay.text import _chain_line
 

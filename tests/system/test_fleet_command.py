@@ -303,3 +303,19 @@ def test_a_pipe_among_the_parts_does_not_stop_the_command(folder: Path, name: st
             f"tracer: cannot merge fleet/part: {part.relative_to(folder)}/{name} cannot be read: [Errno 22] "
             "it is not a regular file; delete that part, and give its trace again\n"
         )
+
+
+def test_a_link_is_written_through_only_if_the_user_named_it(folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "fleet").symlink_to("mine")
+    refused = fleet(folder, "job", "-j", "1")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "tracer: fleet is a link; name it, or another folder: -o OUT\n"
+    assert not any((folder / "mine").iterdir())
+    assert fleet(folder, "job", "-j", "1", "-o", "fleet").returncode == 0
+    assert (folder / "mine" / "report.md").is_file()
+    (folder / "mine" / "part").rename(folder / "part")
+    (folder / "mine" / "part").symlink_to(folder / "part")
+    refused = fleet(folder, "job", "-j", "1", "-o", "mine")
+    assert refused.returncode == 1
+    assert "tracer: cannot write mine: part is a link, which is not followed\n" in refused.stderr

@@ -1,6 +1,7 @@
 """The trust boundary is one module: nothing else turns a text into code or a name, or starts a Python.
 
-Files that others can change are read, and not mapped; ELF files only by `tracer/base/elf.py`.
+Files that others can change are read, and not mapped; ELF files only by `tracer/base/elf.py`. Outputs of
+several files are written by `tracer/base/folder.py`, which follows no link.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ KNOWN = {
     ("opens a file", "tracer/report/html/document.py"): "files of tracer",
     ("opens a file", "tracer/report/svg/picture.py"): "files of tracer",
     ("opens a file", "tracer/analysis/api_functions.py"): "a file of tracer",
+    ("changes a folder", "tracer/cli/fleet.py"): "makes the output",
+    ("changes a folder", "tracer/cli/gdb.py"): "the output that the user names",
+    ("changes a folder", "tracer/cli/help.py"): "text of help, and no file",
+    ("changes a folder", "tracer/cli/replay.py"): "a temporary folder of its own",
+    ("changes a folder", "tracer/fleet/parts.py"): "makes the output",
+    ("changes a folder", "tracer/fleet/traces.py"): "a temporary folder of its own",
+    ("changes a folder", "tracer/testing/snapshots.py"): "makes the folder beside the user's test",
     ("starts a Python", "tracer/debugger/session.py"): "the user's script, and launch.py with -I -S",
     ("starts a Python", "tracer/debugger/overlay_sources.py"): "torchgen, in a folder that tracer has made",
 }
@@ -51,6 +59,7 @@ RUNS = {"eval", "exec", "compile", "run_path", "run_module"}
 IMPORTS = {"import_module", "__import__", "spec_from_file_location"}
 LIBRARIES = {"CDLL", "PyDLL", "LoadLibrary", "load_library"}
 PICKLES = {"load", "loads", "Unpickler"}
+WRITES = {"write_text", "write_bytes", "mkdir", "makedirs", "rmtree"}
 OPENS = {"open", "read_text", "read_bytes"}
 MAPS = {"memmap", "read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ipc", "scan_ipc"}
 """polars maps the files that it is given by name"""
@@ -93,6 +102,7 @@ def deed_of(call: ast.Call, room: str) -> str:
         "maps a file": given and ((root, name) == ("mmap", "mmap") or maps(call, name)),
         "reads ELF": name == "ELFFile",
         "unpacks without a limit": (of, name) == ("zlib", "decompress"),
+        "changes a folder": room in (*OF_TRACES, "cli", "testing") and name in WRITES,
         "opens a file": room in OF_TRACES and name in OPENS and "open_regular" not in ast.dump(call),
     }
     return next((deed for deed, done in ways.items() if done), "")
@@ -115,7 +125,7 @@ def test_nothing_else_does_what_the_boundary_does() -> None:
         for deed, path, line in found()
         if path not in BOUNDARY and (deed, path) not in KNOWN
     ]
-    assert not others, "let tracer/base/boundary.py or interpreter.py do it"
+    assert not others, "let tracer/base/boundary.py, folder.py or interpreter.py do it"
 
 
 def test_no_exception_is_left_over() -> None:
@@ -140,6 +150,7 @@ def test_no_exception_is_left_over() -> None:
             "[target.executable, '-c', x]",
             "os.open(x, 0)",
         ),
+        *("Path(x).write_bytes(y)", "shutil.rmtree(x)", "x.mkdir()"),
         *("mmap.mmap(file.fileno(), 0)", "np.memmap(x)", "ELFFile(x)", "zlib.decompress(x)"),
     ],
 )

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -76,9 +77,30 @@ def test_a_part_in_another_place_is_none(out: Path) -> None:
     assert ranks(out) == [0, 1]
     (out.parent / "job" / "rank1.trace").unlink()
     write_rank(out.parent / "job" / "rank3.trace", 3, 4, host="c")
-    with pytest.raises(OSError, match="it is not in"):
+    with pytest.raises(OSError, match="host=c is a link, which is not followed"):
         read(out)
     assert json.loads(about.read_text())["trace"].endswith("rank1.trace")
+
+
+@pytest.mark.parametrize(
+    "link", ["part", "part/job=job", "part/job=job/host=a", "part/job=job/host=a/rank=1"]
+)
+def test_parts_are_not_kept_elsewhere(out: Path, link: str) -> None:
+    """A stranger's link leads to the reader's parts of the same traces."""
+    mine = out.parent / "mine"
+    shutil.move(out, mine)
+    (out / link).parent.mkdir(parents=True)
+    (out / link).symlink_to(mine / link)
+    before = {file: file.read_bytes() for file in mine.rglob("*") if file.is_file()}
+    write_rank(out.parent / "job" / "rank1.trace", 1, 2, ops=3)
+    parts = Parts(out)
+    assert parts.all() == []
+    parts.forget(str(out.parent / "job" / "rank1.trace"))
+    for kept in Parts(mine).all():
+        parts.drop(replace(kept, folder=out / kept.folder.relative_to(mine)))
+    with suppress(OSError):
+        read(out)
+    assert {file: file.read_bytes() for file in mine.rglob("*") if file.is_file()} == before
 
 
 def other_columns(rows: pl.DataFrame) -> pl.DataFrame:

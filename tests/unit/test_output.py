@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracer.base.errors import RecordingError
-from tracer.recording import output, ranks
+from tracer.recording import naming, output, ranks
 
 VARIABLES = [
     ("RANK", "WORLD_SIZE"),
@@ -82,3 +82,36 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RecordingError, match=r"cannot make the folder .*file/job/: Not a directory; give an"):
         output.filled(f"{tmp_path}/file/job/")
+
+
+@pytest.mark.usefixtures("rank_3_of_16")
+def test_a_link_is_followed_only_if_the_user_named_it(tmp_path: Path) -> None:
+    """The folder may be a stranger's, and --force replaces the trace that a link leads to."""
+    for name in ("job/rank03.trace", "run.rank03.trace", "run.3.trace"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(tmp_path / "mine.trace")
+    for given in ("job/", "run.trace", "run.%r.trace"):
+        with pytest.raises(
+            RecordingError, match=r"3\.trace is a link, which is not followed; delete it, or giv"
+        ):
+            output.of_command(f"{tmp_path}/{given}")
+    assert output.of_command(f"{tmp_path}/new.trace").endswith("/new.rank03.trace")
+
+
+def test_a_link_that_the_user_named_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "run.trace").symlink_to(tmp_path / "mine.trace")
+    assert output.of_command(f"{tmp_path}/run.trace") == f"{tmp_path}/run.trace"
+
+
+def test_a_path_that_is_not_utf_8_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"\x1b\xff")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for path in ("", "run.trace"):
+        with pytest.raises(
+            RecordingError, match=r"^cannot write '[ -~]*\\x1b\\udcff[ -~]*the path is not UTF-8; giv"
+        ):
+            naming.absolute(path)
+    assert naming.absolute("/tmp/caf\xe9.trace") == "/tmp/caf\xe9.trace"

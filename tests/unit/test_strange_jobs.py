@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,16 +10,28 @@ import polars as pl
 import pytest
 import typer
 from one_op import one_op
+from rank_traces import write_rank
 from synthetic import TraceWriter
 
+from tracer.analysis.fleet.in_memory import merged_tables
+from tracer.analysis.fleet.merge import merge
 from tracer.analysis.job.collectives import groups_of
+from tracer.analysis.job.folder import load_job
 from tracer.analysis.job.messages import _numbers
 from tracer.analysis.memory_use import memory_use
+from tracer.base.folder import Folder
 from tracer.cli.output import write_output
 from tracer.cli.report import _beside
 from tracer.export.output import new_file
-from tracer.fleet.work import write
+from tracer.fleet.gather import gather
+from tracer.fleet.parts import Parts
+from tracer.fleet.processes import Processes
+from tracer.fleet.traces import find
 from tracer.overrides import measured
+from tracer.report.documents import fleet_document
+from tracer.report.fleet_page import fleet_page
+from tracer.report.html.job import render_job
+from tracer.report.job_page import job_page
 from tracer.trace import load
 
 
@@ -36,13 +49,14 @@ def test_no_output_is_written_through_a_link(tmp_path: Path) -> None:
     write_output(tmp_path / names[0], "report")
     with new_file(tmp_path / names[1]) as file:
         file.write(b"export")
-    write({"ranks": pl.DataFrame({"rank": [0]})}, tmp_path)
+    with Folder(tmp_path) as folder:
+        folder.write(names[2], b"table")
     measured.write(tmp_path / names[3], measured.Measurements(measured.Key("H200", "2.13", "build"), {}))
     assert {victim.read_text() for victim in victims} == {"precious"}
     assert not any((tmp_path / name).is_symlink() for name in names)
     assert (tmp_path / names[0]).read_text() == "report"
     assert (tmp_path / names[1]).read_bytes() == b"export"
-    assert pl.read_parquet(tmp_path / names[2]).rows() == [(0,)]
+    assert (tmp_path / names[2]).read_bytes() == b"table"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "victim"])
 
 
@@ -86,3 +100,36 @@ def test_a_folder_without_a_name_has_no_page_beside_it(capsys: pytest.CaptureFix
         _beside(Path("/"))
     said = capsys.readouterr().err
     assert said == "tracer: / has no name for a page beside it; give one with -o OUT.html\n"
+
+
+@pytest.mark.parametrize(
+    "name", [b"\x1b]0;x\x07\xff.rank1.trace", b"caf\xe9/rank1.trace"], ids=["file", "folder"]
+)
+@pytest.mark.parametrize("content", [None, b"junk"], ids=["a rank", "no trace"])
+def test_a_name_that_is_no_text_does_not_lose_the_job(
+    tmp_path: Path, name: bytes, content: bytes | None
+) -> None:
+    named = Path(os.fsdecode(os.fsencode(tmp_path / "job") + b"/" + name))
+    for rank in range(3):
+        write_rank(named.parent / f"rank{rank}.trace", rank, 3)
+    named.parent.joinpath("rank1.trace").rename(named)
+    if content is not None:
+        named.write_bytes(content)
+    shown = os.fsencode(named).decode(errors="backslashreplace").replace("\\x", "\\udc")
+    ranks = [0, 2, None] if content else [0, 1, 2]
+    said: list[str] = []
+    gathered = gather(Parts(tmp_path / "out"), find([str(named.parent)]), Processes(1), say=said.append)
+    assert (gathered.read, list(gathered.errors)) == (len(ranks) - bool(content), [shown][: bool(content)])
+    job = load_job(named.parent)
+    folder = fleet_page(merge(Parts(tmp_path / "out").all()), 20)
+    for tables in (merge(Parts(tmp_path / "out").all()), merged_tables(job, named.parent.name)):
+        rows = tables["ranks"]
+        assert rows["rank"].to_list() == ranks
+        assert rows.filter(trace=shown).height == 1
+    for page in (folder, job_page(job, named.parent.name, None), render_job(job, named.parent.name, None)):
+        assert "\x1b" not in page
+        assert page.encode()
+    assert json.dumps(fleet_document(merged_tables(job, named.parent.name), 20)).isascii()
+    assert gather(Parts(tmp_path / "out"), find([str(named.parent)]), Processes(1)).known == len(
+        ranks
+    ) - bool(content)

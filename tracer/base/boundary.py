@@ -159,14 +159,19 @@ def literal(given: object) -> str:
     return repr(known)
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, folder: int | None = None) -> int:
     """A descriptor of a regular file, as an opener makes it. Raises OSError for everything else.
+
+    A path that is not absolute begins in `folder`, a descriptor. With O_NOFOLLOW, the file may not be a link.
 
     A trace may name any path. Opening a FIFO waits for a writer, opening a device may change it, and reading
     /proc/kmsg takes the kernel's messages.
     """
-    _check(path)
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if not flags & os.O_NOFOLLOW:
+        _check(path)
+    elif not stat.S_ISREG(os.stat(path, dir_fd=folder, follow_symlinks=False).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=folder)
     try:
         _check(descriptor)  # it may have been replaced since
     except OSError:

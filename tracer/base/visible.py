@@ -17,6 +17,14 @@ _HIDDEN = re.compile(
 )
 
 
+def printable(text: str) -> str:
+    """`text` with `\\udcff` for half a surrogate pair, as a file name that is not UTF-8 has.
+
+    That can be written into no file and no table.
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def visible(text: str, longest: int | None = None) -> str:
     """`text` in one line, with escapes such as `\\x1b` and `\\u202e` for what a terminal would obey or hide.
 

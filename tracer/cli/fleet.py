@@ -16,11 +16,13 @@ from tracer.cli.help import MORE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tracer.base.folder import Folder
     from tracer.fleet.gather import Engine, Gathered
     from tracer.fleet.parts import Parts
     from tracer.fleet.traces import TraceFile
     from tracer.report.job_tables import Tables
 
+_OUT = Path("fleet")
 _REPORT = "report.md"
 
 
@@ -32,8 +34,11 @@ def fleet(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder for tables and report.md.")
-    ] = Path("fleet"),
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help=f"The folder for tables and report.md (default: {_OUT})."
+        ),
+    ] = None,
     engine: Annotated[
         str,
         one_of(
@@ -86,13 +91,17 @@ def fleet(
     """
     if scratch is not None and not scratch.is_dir():
         fail(f"--scratch {scratch} is not a folder; create it first", USAGE)
+    named, output = output is not None, output or _OUT
+    if not named and output.is_symlink():
+        fail(f"{output} is a link; name it, or another folder: -o OUT", USAGE)
     _check(output, bool(paths))
+    from tracer.base.folder import Folder
     from tracer.fleet.fleet_errors import FleetError
     from tracer.fleet.gather import gather
     from tracer.fleet.parts import Parts
     from tracer.fleet.traces import find
 
-    parts = Parts(output)
+    parts = Parts(output, named)
     try:
         traces = find(paths or [], job)
         chosen = _engine(engine, jobs, len(traces))
@@ -101,7 +110,9 @@ def fleet(
             place = str(scratch) if scratch else None
             found = gather(parts, traces, chosen, place, say, _counter(len(traces)))
         with progress("merging"):
-            tables = _merged(parts, output, rows)
+            tables, page = _merged(parts, output, rows)
+            with Folder(output, named=named) as folder:
+                _write(folder, tables, page)
     except FleetError as error:
         fail(str(error), USAGE)
     except OSError as error:
@@ -142,10 +153,8 @@ def _counter(traces: int) -> Callable[[TraceFile], None]:
     return lambda _: done(min(next(numbers), traces), traces)
 
 
-def _merged(parts: Parts, output: Path, rows: int) -> Tables:
+def _merged(parts: Parts, output: Path, rows: int) -> tuple[Tables, str]:
     from tracer.analysis.fleet.merge import merge
-    from tracer.cli.output import write_output
-    from tracer.fleet.work import write
     from tracer.report.fleet_page import fleet_page
     from tracer.trace.bytes.damage import DamagedError, whole
 
@@ -158,9 +167,17 @@ def _merged(parts: Parts, output: Path, rows: int) -> Tables:
     except DamagedError as error:
         why = " ".join(str(error).split())
         fail(f"cannot merge {output / 'part'}: {why}; delete that part, and give its trace again")
-    write(tables, output)
-    write_output(output / _REPORT, page)
-    return tables
+    return tables, page
+
+
+def _write(folder: Folder, tables: Tables, page: str) -> None:
+    """Each file whole; an older one stays until the new one is. Raises OSError."""
+    from tracer.fleet.work import parquet
+    from tracer.report.github import for_github
+
+    for name, table in tables.items():
+        folder.write(f"{name}.parquet", parquet(table))
+    folder.write(_REPORT, for_github(page).encode())
 
 
 def _tell(found: Gathered, tables: Tables, output: Path, json_rows: int | None) -> None:

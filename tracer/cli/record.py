@@ -82,7 +82,7 @@ def record(
         unusable = why_unusable(options)
         _say_what_was_left_out()
         stem = outputs.stem(command[0] if not module else command[1])
-        request = reserved(output and outputs.filled(output), stem, force)
+        request = reserved(output and outputs.of_command(output), stem, force)
     except RecordingError as error:
         _refuse(error)
     request |= {"session": draw_session(), "process": invitation.this_process()}

@@ -145,23 +145,25 @@ def replay(
     from tracer.overrides import OverrideError
     from tracer.replay.change import Change, check_key, override_names
     from tracer.replay.fitting import rebuilt
+    from tracer.replay.memory import limited
     from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
     try:
-        call = rebuilt(recorded, progress, given, imported=bool(imported), unsafe=unsafe)
-        with prints_to_stderr(as_json):
-            names = override_names(override or [])
-        change = Change(names, None if tf32 is None else tf32 == "on", key, threads, strides, dtype, pad)
-        if key is not None:
-            check_key(key, recorded.op)
-        if script is not None or ncu is not None:
-            _check_as_recorded("--script" if script is not None else "--ncu", change)
-        if script is not None:
-            _write_script(script, recorded, call, imported or [])
-        elif ncu is not None:
-            _profile(ncu, recorded, call)
-        else:
-            _compare(file if as_json else None, recorded, call, change, _recorded_chain(trace, recorded))
+        with limited():
+            call = rebuilt(recorded, progress, given, imported=bool(imported), unsafe=unsafe)
+            with prints_to_stderr(as_json):
+                names = override_names(override or [])
+            change = Change(names, None if tf32 is None else tf32 == "on", key, threads, strides, dtype, pad)
+            if key is not None:
+                check_key(key, recorded.op)
+            if script is not None or ncu is not None:
+                _check_as_recorded("--script" if script is not None else "--ncu", change)
+            if script is not None:
+                _write_script(script, recorded, call, imported or [])
+            elif ncu is not None:
+                _profile(ncu, recorded, call)
+            else:
+                _compare(file if as_json else None, recorded, call, change, _recorded_chain(trace, recorded))
     except (WrongOptionError, OverrideError) as error:
         fail(str(error), USAGE)
     except (CannotReplayError, NotInTorchError) as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import signal
 import sys
 from typing import Any, get_args
@@ -15,12 +13,11 @@ from tracer.experiments.batches import worker_batch
 from tracer.experiments.pairs import pairs_of
 from tracer.experiments.turns import in_turns, joined
 from tracer.replay.change import recorded_threads
+from tracer.replay.memory import limited
 from tracer.replay.replay_errors import CannotReplayError
 
 TURNS_SECONDS = 8.0
 """Of all turns of an experiment; torch is imported and the trace read before"""
-_MEMORY = 0.5
-"""Of the memory of the machine"""
 
 
 def main() -> None:
@@ -31,8 +28,6 @@ def main() -> None:
     wanted = json.load(sys.stdin)
     try:
         print(json.dumps(told(wanted)))
-    except MemoryError:
-        print(json.dumps({"error": "it needs more than half of the memory"}))
     except CannotReplayError as error:
         print(json.dumps({"error": str(error)}))
     except Exception as error:
@@ -47,11 +42,11 @@ def told(wanted: dict[str, Any]) -> dict[str, Any]:
     experiment = _experiment(wanted["kind"], wanted["experiment"])
     if isinstance(wanted["threads"], int):
         torch.set_num_threads(recorded_threads(wanted["threads"]))
-    _limit_memory()
-    if isinstance(experiment, experiments.WorkerBatch):
-        return worker_batch(experiment)
-    pairs = pairs_of(experiment, wanted["trace"])
-    each = [(pair, in_turns(pair, TURNS_SECONDS / len(pairs))) for pair in pairs]
+    with limited():
+        if isinstance(experiment, experiments.WorkerBatch):
+            return worker_batch(experiment)
+        pairs = pairs_of(experiment, wanted["trace"])
+        each = [(pair, in_turns(pair, TURNS_SECONDS / len(pairs))) for pair in pairs]
     return {
         "ratio": joined([(pair.ns, turns.ratio) for pair, turns in each]),
         "again": joined([(pair.ns, turns.again) for pair, turns in each]),
@@ -63,13 +58,3 @@ def _experiment(kind: str, fields: dict[str, Any]) -> experiments.Experiment:
     kinds = {one.__name__: one for one in get_args(experiments.Experiment)}
     found: experiments.Experiment = kinds[kind](**fields)
     return found
-
-
-def _limit_memory() -> None:
-    """A share of the whole; CUDA reserves addresses that it never uses, so not with a GPU."""
-    import torch
-
-    if torch.cuda.is_available():
-        return
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    resource.setrlimit(resource.RLIMIT_DATA, (int(there * _MEMORY), resource.RLIM_INFINITY))

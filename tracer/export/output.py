@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tracer.base.boundary import beside, new_beside
+from tracer.base.boundary import new_beside
 
 _BLOCK_BYTES = 1 << 20
 _GZIP_LEVEL = 6
@@ -35,24 +34,6 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that replaces `path` at the end, also an existing folder."""
-    partial, old = beside(path), beside(path).with_suffix(".old")
-    try:
-        partial.mkdir()
-        yield partial
-        if path.exists():
-            path.rename(old)
-        partial.rename(path)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        if old.exists() and not path.exists():
-            old.rename(path)
         raise
 
 

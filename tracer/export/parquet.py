@@ -6,8 +6,8 @@ import io
 import json
 from pathlib import Path
 
+from tracer.base.folder import Folder
 from tracer.export.about import about
-from tracer.export.output import new_folder
 from tracer.trace import Trace
 
 TABLES = (
@@ -50,12 +50,12 @@ def write(trace: Trace, path: Path) -> list[str]:
 
     Column types are those of the tables. Replaces an existing folder. Raises OSError.
     """
-    with new_folder(path) as folder:
+    with Folder(path.parent) as above, above.new(path.name) as folder:
         for name in TABLES:
             # Polars says "transport error" where it meets a full disk itself.
             table = io.BytesIO()
             getattr(trace, name).write_parquet(table)
-            (folder / f"{name}.parquet").write_bytes(table.getbuffer())
+            folder.write(f"{name}.parquet", table.getbuffer())
         facts = about(trace) | {"environment": trace.environment, "certificate": trace.certificate}
-        (folder / ABOUT).write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
+        folder.write(ABOUT, f"{json.dumps(facts, indent=2, default=str)}\n".encode())
     return []

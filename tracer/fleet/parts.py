@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +16,7 @@ import polars as pl
 
 from tracer.analysis.fleet.partial import SCHEMAS
 from tracer.analysis.fleet.rank_tables import RankTables
-from tracer.base.boundary import beside, inside, open_regular
+from tracer.base.folder import Folder
 from tracer.fleet.pages import check_held
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
@@ -87,7 +87,9 @@ class Kept(RankTables):
 class Parts:
     """The parts in a folder, as they are on disk."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, named: bool = True) -> None:
+        """`named`: the user named the folder, so it may be a link."""
+        self._out, self._named = out, named
         self._root = out / "part"
 
     def all(self) -> list[Kept]:
@@ -107,19 +109,15 @@ class Parts:
     def write(self, trace: TraceFile, part: Part, parts: int) -> Kept:
         """Puts a part in its place, all of it or nothing; what was there is replaced. Raises OSError."""
         folder = self.place(trace, part)
-        inside(str(self._root), str(folder.relative_to(self._root)))
         about = Kept(
             trace.job, part.host, part.rank, trace.path, trace.version, parts, part.error, FORMAT, folder
         )
-        partial = beside(folder)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, data in part.tables.items():
-            (partial / f"{name}.parquet").write_bytes(data)
         document = {name: value for name, value in asdict(about).items() if name != "folder"}
-        (partial / ABOUT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+        files = {f"{name}.parquet": data for name, data in part.tables.items()}
+        files[ABOUT] = f"{json.dumps(document, indent=1)}\n".encode()
+        with self._above(folder, make=True) as above, above.new(folder.name) as new:
+            for name, data in files.items():
+                new.write(name, data)
         self._index().setdefault(trace.path, {})[folder] = about
         return about
 
@@ -128,7 +126,7 @@ class Parts:
         for folder in self._index().pop(trace, {}):
             about = self._read(folder)
             if about is not None and about.trace == trace:  # another trace may have taken its place
-                shutil.rmtree(folder, ignore_errors=True)
+                self._delete(folder)
 
     def place(self, trace: TraceFile, part: Part) -> Path:
         """Where a part goes. One without a rank has the name of its trace instead."""
@@ -141,7 +139,18 @@ class Parts:
     def drop(self, part: Kept) -> None:
         """Deletes one part."""
         self._index().get(part.trace, {}).pop(part.folder, None)
-        shutil.rmtree(part.folder, ignore_errors=True)
+        self._delete(part.folder)
+
+    def _delete(self, folder: Path) -> None:
+        with suppress(OSError), self._above(folder) as above:
+            above.remove(folder.name)
+
+    def _above(self, folder: Path, make: bool = False) -> Folder:
+        """Where the folder of a part is; a link there could lead out of the output. Raises OSError."""
+        if make:
+            self._out.mkdir(parents=True, exist_ok=True)
+        with Folder(self._out, named=self._named) as out:
+            return out.below(*folder.parent.relative_to(self._out).parts, make=make)
 
     def _read(self, folder: Path) -> Kept | None:
         """The part in a folder, if it is one of this format, in its own place."""
@@ -153,8 +162,6 @@ class Parts:
         return part if part.format == FORMAT and is_here else None
 
     def _is_place(self, folder: Path, job: str, host: str, rank: int | None) -> bool:
-        """Links may lead out of the output, and a part is also deleted."""
-        inside(str(self._root), str(folder.relative_to(self._root)))
         name = folder.name.removeprefix("rank=")
         named = name.startswith("none.") if rank is None else name == str(rank) and 0 <= rank < _MOST_RANKS
         return named and folder.parent == self._host(job, host)
@@ -187,7 +194,7 @@ def _quoted(name: str) -> str:
 
 def _kept(folder: Path) -> Kept:
     """What about.json says. The folder may be a stranger's, so it is checked as a trace is."""
-    with open(open_regular(folder / ABOUT), encoding="utf-8") as file:
+    with open(_open_regular(folder / ABOUT), encoding="utf-8") as file:
         about = json.loads(file.read(_LONGEST_ABOUT))
     if about.keys() != _FIELDS.keys():
         raise ValueError("other fields than those of a part")
@@ -196,8 +203,15 @@ def _kept(folder: Path) -> Kept:
     return Kept(folder=folder, **about)
 
 
+def _open_regular(file: Path) -> int:
+    """A descriptor of OUT/part/job=J/host=H/rank=R/NAME; no link below OUT is followed."""
+    *_, out = file.parents[:5]
+    with Folder(out) as whole, whole.below(*file.parent.relative_to(out).parts) as folder:
+        return folder.open_regular(file.name)
+
+
 def _collected(file: Path, name: str, of: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
-    with open(open_regular(file), "rb") as opened:
+    with open(_open_regular(file), "rb") as opened:
         if (size := os.fstat(opened.fileno()).st_size) > _LARGEST:
             raise ValueError("it is larger than a part")
         content = opened.read(size)

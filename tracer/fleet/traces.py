@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tracer.analysis.job.recordings import Recording, recordings
+from tracer.analysis.job.recordings import recordings
+from tracer.base.visible import printable
 from tracer.fleet.fleet_errors import FleetError
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.start import START_BYTES, Start, start_of, start_of_file
@@ -23,10 +24,11 @@ _MAGIC = "*?["
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A trace: its absolute path or URL, its job, and what changes when the file does.
+    """A trace: its absolute path or URL as a text, its job, and what changes when the file does.
 
     `dumps` is how many dumps of the same recording are left out, as this trace is there. `instead` has them,
     the newest first: the next one is read if this trace cannot be. `error`: why a trace is not to be read.
+    `file`: the path to open, if that differs.
     """
 
     path: str
@@ -35,6 +37,11 @@ class TraceFile:
     dumps: int = 0
     instead: tuple[TraceFile, ...] = ()
     error: str | None = None
+    file: str = ""
+
+    @property
+    def opened(self) -> str:
+        return self.file or self.path
 
     @property
     def name(self) -> str:
@@ -59,16 +66,16 @@ def find(paths: Iterable[str], job: str | None = None) -> list[TraceFile]:
     found_there = recordings(versions, _start)
     names = _short(sorted({posixpath.dirname(path) for path in versions}))
 
-    def trace(one: Recording, path: str) -> TraceFile:
-        dumps = sum(one.left_out(path))
+    def trace(path: str, dumps: int, error: str | None = None) -> TraceFile:
+        of_job = printable(job or names[posixpath.dirname(path)])
         version = _with_dumps(versions[path], dumps)
-        return TraceFile(path, job or names[posixpath.dirname(path)], version, dumps)
+        return TraceFile(printable(path), of_job, version, dumps, error=error, file=path)
 
     chosen = []
     for one in found_there:
-        first, *older = [trace(one, path) for path in one.paths]
+        first, *older = [trace(path, sum(one.left_out(path))) for path in one.paths]
         chosen.append(replace(first, instead=tuple(older)))
-        chosen += [TraceFile(path, first.job, versions[path], error=why) for path, why in one.mixed]
+        chosen += [trace(path, 0, printable(why)) for path, why in one.mixed]
     return sorted(chosen, key=lambda trace: trace.path)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
 from tracer.analysis.fleet.partial import NO_RANK, partial_tables, parts_of, unread_tables
 from tracer.analysis.fleet.rank_tables import UNKNOWN
 from tracer.analysis.job.ranks import behind_path, lost_facts
-from tracer.base.boundary import new_beside
+from tracer.base.visible import printable
 from tracer.fleet.traces import TraceFile, on_this_machine
 
 _ROW_GROUP = 1 << 16
@@ -45,9 +43,9 @@ def analyse(task: Task) -> list[Part]:
     """The ranks in a trace. Whatever goes wrong is the `error` of its one part: the other traces go on."""
     from tracer.trace import load
 
-    local = task.trace.path
+    local = task.trace.opened
     try:
-        with on_this_machine(task.trace.path, task.scratch) as local:
+        with on_this_machine(local, task.scratch) as local:
             trace = load(local)
             name = task.trace.path
             if lost := lost_facts(trace):
@@ -67,7 +65,12 @@ def analyse(task: Task) -> list[Part]:
     except MemoryError:
         return [unread(task.trace, "not enough memory to read it; use fewer processes: -j 1")]
     except Exception as error:
-        return [unread(task.trace, behind_path(reason(error), local).replace(local, task.trace.path))]
+        return [
+            unread(
+                task.trace,
+                behind_path(reason(error), printable(local)).replace(printable(local), task.trace.path),
+            )
+        ]
 
 
 def unread(trace: TraceFile, error: str) -> Part:
@@ -81,7 +84,7 @@ def reason(error: BaseException) -> str:
     from tracer.fleet.fleet_errors import FleetError
     from tracer.trace import TraceError
 
-    words = " ".join(str(error).split())
+    words = printable(" ".join(str(error).split()))
     if isinstance(error, TraceError | FleetError):
         return words
     if isinstance(error, OSError):
@@ -94,15 +97,3 @@ def parquet(table: pl.DataFrame) -> bytes:
     file = io.BytesIO()
     table.rechunk().write_parquet(file, row_group_size=_ROW_GROUP, statistics=True)
     return file.getvalue()
-
-
-def write(tables: dict[str, pl.DataFrame], out: Path) -> None:
-    """`out`/TABLE.parquet for each; an older file stays whole until the new one is. Raises OSError."""
-    for name, table in tables.items():
-        descriptor, partial = new_beside(out / f"{name}.parquet")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(parquet(table))
-            partial.replace(out / f"{name}.parquet")
-        finally:
-            partial.unlink(missing_ok=True)

@@ -12,9 +12,15 @@ SUFFIX = ".trace"
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """The whole path. Raises RecordingError if it is relative and the current folder was deleted."""
+    """The whole path. Raises RecordingError if the current folder was deleted, or is no text."""
     try:
-        return os.path.abspath(path)
+        whole = os.path.abspath(path)
+        whole.encode()  # the recorder takes nothing else
+        return whole
+    except UnicodeEncodeError:
+        raise RecordingError(
+            f"cannot write {whole!a}: the path is not UTF-8; give another one with -o"
+        ) from None
     except FileNotFoundError:
         raise RecordingError(
             "the current folder was deleted; change to another one, or give -o a whole path"

@@ -19,6 +19,16 @@ def filled(output: str) -> str:
     return path if rank is None or output.endswith(os.sep) or codes & {"%r", "%p"} else _with_rank(path, rank)
 
 
+def of_command(output: str) -> str:
+    """As `filled`. Raises RecordingError if that is a link: --force follows only one that the user named."""
+    path = filled(output)
+    if path != output and os.path.islink(path):
+        raise RecordingError(
+            f"{path} is a link, which is not followed; delete it, or give another file with -o"
+        )
+    return path
+
+
 def of_process(output: str, rank: ranks.Rank | None, pid: int) -> str:
     """`output` with its codes filled in for a process.
 

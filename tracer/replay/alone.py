@@ -25,9 +25,9 @@ from tracer.compare.trial_samples import OF_SCRIPT, Sample
 from tracer.compare.trials import Trials, run_trials
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.fitting import rebuilt
-from tracer.replay.make import plans
+from tracer.replay.make import plans, tensors_in
 from tracer.replay.replay_errors import CannotReplayError
-from tracer.replay.results import errors, exact_results, same_results, tensors_in
+from tracer.replay.results import errors, exact_results, same_results
 from tracer.trace import Trace
 
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tracer.base.boundary import is_here, word
 from tracer.replay.arguments import Argument, Device
-from tracer.replay.make import fresh, made, memories, plans, tensors
+from tracer.replay.make import fresh, made, memories, plans, tensors, tensors_in
 from tracer.replay.replay_errors import CannotReplayError
 from tracer.report.text import size as size_text
 
@@ -21,6 +22,14 @@ _BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP", "PrivateUse1", "Composi
 _OF_TORCH = ("cpu", "meta", "cuda", "hip", "xpu", "mps")
 """Devices that need no package beside torch"""
 _BY_A_PACKAGE = "which the torch here does not have; if a package makes it: --import PACKAGE"
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The tensors that a call returns."""
+
+    elements: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,10 @@ class Call:
         asked = {value.name for value in self.values if isinstance(value, Device)}
         return {tensor.device for tensor in tensors(self.values)} | asked
 
+    def is_on_cpu(self, device: str | None) -> bool:
+        """Whether it is, if its tensors are on `device`; None: where they were recorded."""
+        return device == "cpu" or (device is None and self.devices <= {"cpu"})
+
     def made(self, device: str | None = None, seed: int | None = SEED) -> list[Any]:
         """Its arguments; the same random values at each time, or without a seed others.
 
@@ -65,15 +78,40 @@ class Call:
         """
         import torch
 
-        self._check_size()
+        self._check_size(device)
         if seed is not None:
             torch.manual_seed(seed)
         return made(self.values, device)
 
-    def _check_size(self) -> None:
+    @cached_property
+    def bytes_of_inputs(self) -> int:
+        """While they are made."""
         alone = sum(plan.elements for plan in plans(self.values) if plan.memory is None)
         shared = sum(memory.elements for memory in memories(self.values).values())
-        needed = _BYTES * (alone + shared)
+        return _BYTES * (alone + shared)
+
+    @cached_property
+    def returned(self) -> Returned:
+        """What it returns, which torch tells without computing it; nothing if that depends on values."""
+        import torch
+        from torch._subclasses import fake_tensor
+
+        quiet, fake_tensor.log.disabled = fake_tensor.log.disabled, True
+        try:
+            with fake_tensor.FakeTensorMode(allow_fallback_kernels=False), torch.no_grad():
+                plain, by_name = self.split(made(self.values, "cpu"))
+                found = tensors_in(self.op(*plain, **by_name))
+            return Returned(
+                sum(one.numel() for one in found), sum(one.numel() * one.element_size() for one in found)
+            )
+        except Exception:  # whatever a kernel raises; the call itself will raise it again
+            return Returned()
+        finally:
+            fake_tensor.log.disabled = quiet
+
+    def _check_size(self, device: str | None) -> None:
+        """Of tensors on a GPU only the inputs: they are made here."""
+        needed = self.bytes_of_inputs + (self.returned.bytes if self.is_on_cpu(device) else 0)
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > there:
             raise CannotReplayError(

@@ -12,8 +12,9 @@ from tracer.base.boundary import torch_operator
 from tracer.replay.allowed import check_allowed
 from tracer.replay.arguments import Argument, TensorPlan, plan_arguments
 from tracer.replay.call import Call, runner, why_not_here
-from tracer.replay.make import plans
-from tracer.replay.results import tensors_in
+from tracer.replay.make import plans, tensors_in
+from tracer.replay.memory import is_for_want_of_memory
+from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.samples import fits_of
 
 _BY_NAME = {"sorted_sequence": "sorted", "boundaries": "sorted"}
@@ -84,10 +85,14 @@ def _can(plan: TensorPlan, fit: str) -> bool:
 
 
 def _works(call: Call) -> bool:
-    """It does not raise, and no result has a NaN."""
+    """It does not raise, and no result has a NaN. Raises what other values do not avoid: it is too large."""
     try:
         return not any(_has_nan(result) for result in tensors_in(runner(call, None, None)()))
-    except Exception:  # whatever a kernel raises; the call itself will raise it again
+    except CannotReplayError:
+        raise
+    except Exception as error:  # whatever a kernel raises; the call itself will raise it again
+        if is_for_want_of_memory(error):
+            raise
         return False
 
 

@@ -160,6 +160,17 @@ def with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value) if isinstance(value, torch.Tensor) else value
 
 
+def tensors_in(result: Any) -> list[Any]:
+    """The tensors that an op call returned."""
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        return [result.detach()]
+    if isinstance(result, (list, tuple)):
+        return [tensor for element in result for tensor in tensors_in(element)]
+    return []
+
+
 def widened(tensor: Any) -> Any:
     """A floating-point tensor in float64, a complex one in complex128."""
     import torch

@@ -6,18 +6,7 @@ from typing import Any
 
 from tracer.compare.accuracy import Deviation, deviation
 from tracer.replay.call import Call
-from tracer.replay.make import widened, with_tensors
-
-
-def tensors_in(result: Any) -> list[Any]:
-    """The tensors that an op call returned."""
-    import torch
-
-    if isinstance(result, torch.Tensor):
-        return [result.detach()]
-    if isinstance(result, (list, tuple)):
-        return [tensor for element in result for tensor in tensors_in(element)]
-    return []
+from tracer.replay.make import tensors_in, widened, with_tensors
 
 
 def exact_results(call: Call) -> list[Any] | str:

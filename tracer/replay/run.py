@@ -20,9 +20,10 @@ from tracer.compare.spread import Ratio
 from tracer.compare.timing import Times, measure
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.change import Change, cut
-from tracer.replay.make import plans
+from tracer.replay.make import plans, tensors_in
+from tracer.replay.memory import check_copies, is_for_want_of_memory
 from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
-from tracer.replay.results import errors, exact_results, same_results, tensors_in
+from tracer.replay.results import errors, exact_results, same_results
 
 _NOT_OF_VALUES = (NotImplementedError, ImportError, AttributeError, TypeError, AssertionError)
 """Errors that no other values avoid: torch or a package lacks what the call needs"""
@@ -92,7 +93,8 @@ def replay(call: Call, change: Change, recorded: int | None = None) -> Replay:
     if changed is not None:
         runs[changed.title] = _tried(call, lambda: runner(call, change.key, change.device, change.of))
     sides = {side.title: side for side in (stock, changed) if side is not None}
-    exact = exact_results(call)
+    devices = {stock.title: None, change.title: change.device}
+    exact = check_copies(call, sum(call.is_on_cpu(devices[side]) for side in runs)) or exact_results(call)
     results: dict[str, list[Any]] = {}
     for title, run in runs.items():
         with _with(change, title == change.title):
@@ -135,6 +137,8 @@ def _tried(call: Call, run: Callable[[], Any]) -> Any:
     except (CannotReplayError, WrongOptionError):
         raise
     except Exception as error:
+        if is_for_want_of_memory(error):
+            raise
         first = next(iter(str(error).splitlines()), "").rstrip(".")
         random = any(True for _ in plans(call.values)) and not isinstance(error, _NOT_OF_VALUES)
         why = "; the values are random, so it may run with others: --arg NAME=@FILE.pt" if random else ""

@@ -30,6 +30,7 @@ def update(path: Path, test: Path, trace: Trace) -> bool:
     from tracer.analysis.lock import lock_of
     from tracer.analysis.lock_difference import compare_locks
     from tracer.analysis.lock_text import LockError, load, written
+    from tracer.base.folder import Folder
 
     found = lock_of(trace, folder=str(test.parent))
     try:
@@ -38,9 +39,8 @@ def update(path: Path, test: Path, trace: Trace) -> bool:
     except (OSError, LockError, UnicodeDecodeError):
         pass  # there is none, or one that cannot be read: it is replaced
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(written(found), encoding="utf-8")
-    partial.replace(path)
+    with Folder(path.parent) as folder:
+        folder.write(path.name, written(found).encode())
     return True
 
 

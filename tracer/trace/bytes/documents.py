@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tracer.base.visible import printable
 from tracer.trace.bytes.trace_errors import TraceError
 
 _SPARE_BYTES, _BYTES = 8 << 20, 16
@@ -112,19 +113,19 @@ class _Check:
             form = wanted.get(name, wanted.get(str, Any))
             if field is None:
                 if not isinstance(form, (dict, tuple)):
-                    found[_printable(name)] = None
+                    found[printable(name)] = None
                 continue
             fitted = self.fitted(field, form)
             if fitted is _WRONG:
                 self.damaged = True
             else:
-                found[_printable(name)] = fitted
+                found[printable(name)] = fitted
         return found
 
     def _anything(self, value: Any) -> Any:
         """What JSON can hold and a table or a text cannot is wrong: numbers without end."""
         if isinstance(value, str):
-            return _printable(value)
+            return printable(value)
         if isinstance(value, bool) or value is None:
             return value
         if isinstance(value, int):
@@ -134,11 +135,6 @@ class _Check:
         if isinstance(value, dict):
             return self._fields(value, {})
         return self._list(value, Any, all_of=False)
-
-
-def _printable(text: str) -> str:
-    """Half a surrogate pair, as a file name that is not UTF-8 has, cannot be written anywhere."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text(value: Any) -> bool:

@@ -15,10 +15,12 @@ from tracer.base import extension
 from tracer.base.errors import FileLostError, RecordingError
 from tracer.base.interrupts import is_of_the_program
 from tracer.base.say import say, say_not_ended
+from tracer.base.this_torch import this_torch
 from tracer.recording import cuda, invitation, overrides, process_groups, setups, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.documents import compressed, write_document
 from tracer.recording.options import Options
+from tracer.recording.source_texts import source_texts
 from tracer.recording.summary import Summary, summary_of
 
 _groups: process_groups.ProcessGroups | None = None  # of this process's recording
@@ -190,11 +192,9 @@ def follow_python(native: ModuleType, options: Options) -> None:
     """Set what is recorded beside hops; begin to follow modules, allocators, compiled code and children."""
     import _posixsubprocess
 
-    import torch
-
     native.follow_starts([os.path.basename(getattr(_posixsubprocess, "__file__", ""))])
     native.set_stack_lines(options.stack, options.torch_frames)
-    native.follow_modules(torch.nn.Module if options.modules else None)
+    native.follow_modules(this_torch().nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
     global _groups
     _groups = process_groups.ProcessGroups(functools.partial(write_document, native, "rank"))
@@ -228,8 +228,6 @@ def write_process_groups() -> None:
 
 def write_source_texts(native: ModuleType, began: float) -> None:
     """Put the texts of the lines that this process named into the trace. OSError: the disk is full."""
-    from tracer.recording.source_texts import source_texts
-
     if texts := source_texts([*native.seen_lines(), *compiled.lines()], began):
         write_document(native, "source_lines", texts)
 

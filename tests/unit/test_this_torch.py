@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import polars  # noqa: F401  (it looks for torch, which no test here may)
 import pytest
 
 import tracer

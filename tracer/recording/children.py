@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
+import _thread
 import functools
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType, ModuleType
+from types import ModuleType
 from typing import Any, Protocol
 
 from tracer.base import extension
@@ -135,42 +135,41 @@ def stop_last(stop: Callable[[], object]) -> Any:
 
 
 def _finalize(util: Any, stop: Callable[[], object], process: str) -> None:
-    """multiprocessing has called all other finalizers. In a child of its own, threads may still run ops."""
-    bootstrap = util.process.BaseProcess._bootstrap.__code__
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code is not bootstrap:
-        frame = frame.f_back
-    if frame is None:
+    """multiprocessing has called all other finalizers. In a child of its own, threads may still run ops.
+
+    No frame is looked at: an audit hook of the program may refuse that.
+    """
+    if util.process.parent_process() is None:
         stop_or_say(stop, process)
-    elif not _is_spawned(frame):  # else Python ends as usual, and what atexit has stops it
-        _stop_after_the_threads(util, bootstrap, stop, process)
+    elif not _is_forked(util.process.current_process()):
+        pass  # Python ends as usual: what atexit has stops it
+    elif sys.version_info < (3, 13):
+        _stop_after_the_threads(util, stop, process)
+    else:  # finalizers come behind the threads and what atexit has
+        stop_or_say(stop, process)
 
 
-def _is_spawned(bootstrap: FrameType) -> bool:
-    """Whether the process of multiprocessing is an interpreter of its own; a forked one ends by os._exit."""
-    caller = bootstrap.f_back
-    if caller is not None and caller.f_code.co_name == "_main":  # also of what a fork server forks
-        caller = caller.f_back
-    return caller is not None and caller.f_code.co_name == "spawn_main"
+def _is_forked(process: Any) -> bool:
+    """Whether a process of multiprocessing is no interpreter of its own: it ends by os._exit."""
+    method = getattr(process, "_start_method", None)
+    package = sys.modules.get("multiprocessing")
+    if method is None and package is not None:  # it is of the default context
+        method = package.get_start_method()
+    return method in ("fork", "forkserver")
 
 
-def _stop_after_the_threads(util: Any, bootstrap: CodeType, stop: Callable[[], object], process: str) -> None:
-    """Call `stop` when _bootstrap has waited for the threads, and flushes the streams as its last act.
+def _stop_after_the_threads(util: Any, stop: Callable[[], object], process: str) -> None:
+    """Call `stop` when multiprocessing has waited for the threads, and flushes the streams as its last act.
 
     If it never comes to that, the trace says that the process ended without a stop.
     """
-    flush_streams, pid = util._flush_std_streams, os.getpid()
+    flush_streams, this = util._flush_std_streams, (os.getpid(), _thread.get_ident())
 
     def flush() -> None:
         try:
             flush_streams()
         finally:
-            caller = sys._getframe(1)
-            while caller.f_code is flush.__code__ and caller.f_back is not None:  # of another recording
-                caller = caller.f_back
-            if caller.f_code is bootstrap and os.getpid() == pid:  # not before a thread forks
-                if sys.version_info >= (3, 13):
-                    atexit._run_exitfuncs()  # what it does next: then none is left
+            if this == (os.getpid(), _thread.get_ident()):  # else a thread starts a process
                 stop_or_say(stop, process)
 
     util._flush_std_streams = flush

@@ -14,6 +14,8 @@ __version__: str
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tracer import overrides as overrides
     from tracer.analysis.job import Job, JobError
     from tracer.analysis.job.folder import load_job
@@ -64,15 +66,27 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    from importlib import import_module
-
     if name in _PACKAGES:
-        return import_module(f"tracer.{name}")
+        return _module(f"tracer.{name}")
     if name == "__version__":
-        return import_module("tracer.base.package").VERSION
+        return _module("tracer.base.package").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'tracer' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(_module(_HOMES[name]), name)
+
+
+def _module(name: str) -> Any:
+    """A module of this package. If a script has taken it out of sys.modules, still the one that records."""
+    from importlib import import_module
+
+    found: Any = None
+    place: Any = globals()
+    for part in name.split(".")[1:]:
+        found = place.get(part)
+        if not hasattr(found, "__spec__"):
+            return import_module(name)
+        place = vars(found)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -93,6 +93,24 @@ def test_multiprocessing(launcher: Launcher, method: str, how: str | None) -> No
         assert trace.processes["how"].cast(pl.String).to_list() == ["root", how, how]
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_threads_that_a_child_leaves_running(launcher: Launcher, method: str) -> None:
+    """multiprocessing waits for them when the work is done, and its own end has begun."""
+    launcher.write(
+        "import multiprocessing, threading, time\n"
+        "def late():\n"
+        "    time.sleep(0.4)\n    for _ in range(7): torch.neg(torch.ones(2))\n"
+        "def work():\n"
+        "    global torch\n    import torch\n    threading.Thread(target=late).start()\n"
+        "if __name__ == '__main__':\n"
+        "    import torch\n    torch.neg(torch.ones(2))\n"
+        f"    child = multiprocessing.get_context({method!r}).Process(target=work)\n"
+        "    child.start(); child.join()\n    print(child.exitcode)\n"
+    )
+    launcher.says("0\n", "script.py")
+    assert sorted(runs_by_process(load(launcher), "aten::neg").values()) == [1, 7]
+
+
 @pytest.mark.fresh
 @pytest.mark.parametrize("begin", ["", "import tracer; tracer.start('both.trace')"], ids=["record", "start"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -296,7 +296,7 @@ def test_another_debugger(launcher: Launcher) -> None:
 
 
 def test_already_recorded(launcher: Launcher) -> None:
-    code = f"import tracer; r = tracer.start('own.trace'); {RUNS}"
+    code = f"import torch, tracer; r = tracer.start('own.trace'); {RUNS}"
     with running_job("-c", code, cwd=launcher.folder) as process:
         done = attach(launcher, process.pid, "-o", "t.trace")
         refused(done, "it is already being recorded, to", advice="end that recording first")

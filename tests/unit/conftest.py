@@ -15,6 +15,8 @@ from typing import NoReturn
 
 import pytest
 
+from tracer.base import this_torch
+
 HERE = Path(__file__).parent
 RULE = "is for tests/system or tests/cpu: tests/unit starts no process and imports no torch"
 
@@ -57,3 +59,4 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [NoTorch(), *sys.meta_path])
     # A test of another folder may have imported it before in this process: then no finder would be asked.
     monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(this_torch, "_seen", None)

@@ -27,6 +27,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(sys.modules, "tracer._build_info", None)  # as if it were not there
     monkeypatch.delattr(tracer, "_build_info", raising=False)
     monkeypatch.setattr(build, "NATIVE", str(tmp_path))
+    monkeypatch.setattr(build, "_native", None)
     return tmp_path
 
 

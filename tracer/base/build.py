@@ -18,6 +18,7 @@ from tracer.base.torch_build import TorchBuild, installed_torch
 
 NATIVE = os.path.join(FOLDER, "_native")
 _EXTENSION = "_C" + EXTENSION_SUFFIXES[0]
+_native: ModuleType | None = None  # once it is loaded: a script may take it out of sys.modules
 
 
 def builds() -> list[ModuleType]:
@@ -56,14 +57,20 @@ def is_wheel() -> bool:
 
 def native(build: ModuleType) -> ModuleType:
     """The module `tracer._C` of a build. Raises ImportError if it does not load with this torch."""
+    global _native
     folder = os.path.dirname(str(build.__file__))
-    if not folder.startswith(NATIVE):
+    if _native is None and folder.startswith(NATIVE):
+        _native = sys.modules["tracer._C"] = sys.modules["tracer"]._C = _loaded("_C", folder, _EXTENSION)  # type: ignore[attr-defined]
+    elif _native is None:
         from tracer import _C
 
-        return _C
-    if "tracer._C" not in sys.modules:
-        sys.modules["tracer._C"] = sys.modules["tracer"]._C = _loaded("_C", folder, _EXTENSION)  # type: ignore[attr-defined]
-    return sys.modules["tracer._C"]
+        _native = _C
+    return _native
+
+
+def loaded_native() -> ModuleType | None:
+    """The same if a recording, or what asks for one, has loaded it."""
+    return _native
 
 
 def _folders() -> list[str]:

@@ -12,6 +12,7 @@ from tracer.base.build import build_for, builds, is_wheel, native, torch_of
 from tracer.base.errors import RecordingError
 from tracer.base.package import DISTRIBUTION, FOLDER
 from tracer.base.quoting import quoted
+from tracer.base.this_torch import this_torch
 from tracer.base.torch_build import TorchBuild
 
 OLDEST_TORCH = (2, 10)
@@ -24,7 +25,7 @@ _OF_A_TOOL = ("pipx_metadata.json", "uv-receipt.toml")  # pipx and `uv tool`: tr
 def load() -> ModuleType:
     """Import `tracer._C`, after torch. Raises RecordingError if the two do not match."""
     try:
-        import torch
+        torch = this_torch()
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -23,9 +23,11 @@ def is_quiet() -> bool:
 
 
 def say(line: str) -> None:
-    """One line, with `tracer:` before it."""
+    """One line, with `tracer:` before it, and escapes such as `\\x1b` for what a terminal would obey."""
+    # Not visible(): its module `re` may not be loaded yet, and the script's folder may have a re.py.
     if not _quiet:
-        write(f"tracer: {line}\n")
+        shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
+        write(f"tracer: {shown}\n")
 
 
 def say_not_ended(error: BaseException, process: str = "") -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from tracer.base.this_torch import this_torch
+
 _ATEN = "aten::"
 
 
@@ -56,6 +58,5 @@ class Operators:
 
 def registered_operators() -> Operators:
     """Those of the torch in this process; imports torch."""
-    import torch
-
+    torch = this_torch()
     return Operators(torch._C._dispatch_get_all_op_names())

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracer.base import torch_abi
+from tracer.base.this_torch import this_torch
 
 _NOT_OF_PROGRAMS = ("TESTING_ONLY_",)
 
@@ -87,8 +88,7 @@ def read_table(op: str) -> DispatchTable:
 
     Raises RuntimeError if the operator does not exist.
     """
-    import torch
-
+    torch = this_torch()
     native = torch._C
     name, _, overload = op.partition(".")
     facts, registrations = parse_registrations(native._dispatch_dump(op))

@@ -8,6 +8,7 @@ from types import ModuleType
 
 from tracer.base import extension
 from tracer.base.build import build_info
+from tracer.base.this_torch import this_torch
 from tracer.overrides import measured
 from tracer.overrides.counts import HandedOver, Ran
 from tracer.overrides.kernel_functions import Kernels, targets_of
@@ -99,8 +100,7 @@ def native_module() -> ModuleType:
     """The extension with the kernels. Raises BuiltinError if they cannot run here. Imports torch."""
     if reason := missing():
         raise BuiltinError(reason)
-    import torch
-
+    torch = this_torch()
     if not torch.cuda.is_available():
         raise BuiltinError(
             f"the built-in overrides ({', '.join(NAMES)}) need a GPU, but torch finds none here; {_OWN}"

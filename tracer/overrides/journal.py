@@ -22,6 +22,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tracer.base.build import loaded_native
 from tracer.overrides.kernel_functions import Kernels
 from tracer.overrides.registration import registered_at
 from tracer.overrides.target import Target
@@ -142,7 +143,7 @@ def changed(states: list[State]) -> None:
 def write() -> dict[str, object] | None:
     """Put the document into the trace of the recording that runs here, if one does, and return it."""
     document = _journal.document()
-    native = sys.modules.get("tracer._C")
+    native = loaded_native()
     if document and native is not None and native.recording() is not None:
         try:
             native.write_json(DOCUMENT, zlib.compress(json.dumps(document).encode()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracer.base.this_torch import this_torch
 from tracer.dispatch.operators import Operators, registered_operators
 
 UNKNOWN = "NAMESPACE::OPERATOR"
@@ -29,6 +30,5 @@ def _named(operators: Operators, name: str) -> str:
 
 
 def _is_composite(operator: str) -> bool:
-    import torch
-
+    torch = this_torch()
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CompositeImplicitAutograd"))

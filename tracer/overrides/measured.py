@@ -26,6 +26,7 @@ from typing import Any
 from tracer.base.boundary import new_beside, open_regular
 from tracer.base.cache import cache_folder
 from tracer.base.say import say
+from tracer.base.this_torch import this_torch
 
 FORMAT = 1
 VARIABLE = "TRACER_MEASURED"
@@ -92,8 +93,7 @@ def usual_path(key: Key) -> Path:
 
 
 def key_of(native: ModuleType, gpu: str) -> Key:
-    import torch
-
+    torch = this_torch()
     return Key(gpu, str(torch.__version__), build_of(native))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
 
+from tracer.base.build import loaded_native
+from tracer.base.this_torch import this_torch
 from tracer.overrides.counts import BY_ITSELF, Counts, HandedOver, Ran, say_handed_over
 from tracer.overrides.file_module import shown
 from tracer.overrides.override_errors import HandOver, OverrideError
@@ -24,8 +25,7 @@ class PythonKernel:
     """
 
     def __init__(self, name: str, target: Target, function: Callable[..., Any]) -> None:
-        import torch
-
+        torch = this_torch()
         schema = schema_of(target.operator)
         self.name = name
         self.target = target
@@ -108,7 +108,7 @@ class PythonKernel:
         reason, is_new = self.counts.hand_over(reason)
         if is_new:
             say_handed_over(self.name, self.target.operator, [reason])
-        native = sys.modules.get("tracer._C")  # no recording without it
+        native = loaded_native()  # no recording without it
         mark = native.enter_range(f"handed over:{reason}") if native else 0
         try:
             return call_stock(self._stock, keys, args, kwargs, self._of_tensors)

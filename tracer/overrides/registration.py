@@ -6,7 +6,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from tracer.base.this_torch import this_torch
 from tracer.base.torch_abi import OVERRIDING_WARNING
+from tracer.dispatch.table import parse_table
 from tracer.overrides.target import Target
 
 
@@ -17,8 +19,7 @@ class Registration:
     """
 
     def __init__(self, target: Target, function: Callable[..., Any], where: str) -> None:
-        import torch
-
+        torch = this_torch()
         namespace, _, name = target.operator.partition("::")
         file, _, line = where.rpartition(":")
         self._library = torch._C._dispatch_library("IMPL", namespace, "", file, int(line))
@@ -36,8 +37,7 @@ class WithoutTheWarning:
     """
 
     def __enter__(self) -> None:
-        import torch
-
+        torch = this_torch()
         self._always = torch._C._get_warnAlways()
         self._filters = warnings.catch_warnings()
         self._filters.__enter__()
@@ -45,17 +45,13 @@ class WithoutTheWarning:
         torch._C._set_warnAlways(True)
 
     def __exit__(self, *error: object) -> None:
-        import torch
-
+        torch = this_torch()
         torch._C._set_warnAlways(self._always)
         self._filters.__exit__(None, None, None)
 
 
 def registered_at(target: Target) -> str:
     """The place where the kernel that runs at a target was registered."""
-    import torch
-
-    from tracer.dispatch.table import parse_table
-
+    torch = this_torch()
     entries = parse_table(torch._C._dispatch_dump_table(target.operator))
     return next((entry.registered_at for entry in entries if entry.key == target.key), "")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
+from tracer.base.this_torch import this_torch
 from tracer.overrides.target import Target
 
 _kernels: dict[Target, Any] = {}
@@ -49,16 +50,14 @@ def _is_number(value: Any) -> bool:
 
 def _beside(tensors: Sequence[Any], number: Any) -> Any:
     """Of the dtype that the number has beside the tensors: it promotes none."""
-    import torch
-
+    torch = this_torch()
     dtypes = [torch.result_type(one, number) for one in tensors]
     return torch.tensor(number, dtype=reduce(torch.promote_types, dtypes))
 
 
 def keep(targets: Iterable[Target]) -> None:
     """Keep the kernels of targets that have no override yet. Called before one is registered."""
-    import torch
-
+    torch = this_torch()
     for target in targets:
         if target not in _kernels:
             _kernels[target] = torch.library.get_kernel(target.operator, target.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tracer.base.this_torch import this_torch
 from tracer.dispatch.operators import registered_operators
 from tracer.dispatch.table import parse_table
 from tracer.overrides.override_errors import OverrideError
@@ -28,8 +29,7 @@ def checked_target(operator: object, key: object) -> Target:
     not exist, if the key is not a backend's, if there is no kernel to replace, and if
     autograd would silently break.
     """
-    import torch
-
+    torch = this_torch()
     name = _operator_name(operator)
     key = getattr(key, "name", key)
     if not isinstance(key, str) or key not in torch._C.DispatchKey.__members__:
@@ -50,8 +50,7 @@ def checked_target(operator: object, key: object) -> Target:
 
 def schema_of(operator: str) -> Any:
     """The torch.FunctionSchema of a registered operator."""
-    import torch
-
+    torch = this_torch()
     name, _, overload = operator.partition(".")
     return torch._C._get_schema(name, overload)
 
@@ -72,16 +71,14 @@ def _operator_name(operator: object) -> str:
 
 
 def _is_backend(key: str) -> bool:
-    import torch
-
+    torch = this_torch()
     includes = torch._C._dispatch_is_included_in_alias
     return includes(key, "CompositeExplicitAutograd") and not torch._C._dispatch_is_alias_key(key)
 
 
 def _autograd_would_break(operator: str, key: str) -> bool:
     """Whether autograd differentiates the operators that this one calls, and an override would hide them."""
-    import torch
-
+    torch = this_torch()
     own_autograd = torch._C._dispatch_has_kernel_for_dispatch_key(operator, "Autograd")
     if own_autograd and not operator.startswith("aten::"):
         return False  # it takes over as soon as there is a backend's kernel; ATen's is for nested tensors
@@ -95,6 +92,5 @@ def _autograd_key(key: str) -> str:
         return "AutogradNestedTensor"
     variant = next((variant for variant in _VARIANTS if key.startswith(variant)), "")
     own = f"Autograd{key.removeprefix(variant)}"
-    import torch
-
+    torch = this_torch()
     return own if own in torch._C.DispatchKey.__members__ else "AutogradOther"

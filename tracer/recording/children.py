@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import functools
 import os
 import sys
@@ -14,10 +15,12 @@ from tracer.base import extension
 from tracer.base.errors import FileLostError, RecordingError
 from tracer.base.interrupts import is_of_the_program
 from tracer.base.say import say, say_not_ended
+from tracer.base.this_torch import this_torch
 from tracer.recording import cuda, invitation, overrides, process_groups, setups, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.documents import compressed, write_document
 from tracer.recording.options import Options
+from tracer.recording.source_texts import source_texts
 from tracer.recording.summary import Summary, summary_of
 
 _groups: process_groups.ProcessGroups | None = None  # of this process's recording
@@ -128,7 +131,48 @@ def stop_last(stop: Callable[[], object]) -> Any:
     """
     util = sys.modules.get("multiprocessing.util")
     of = f" of process {os.getpid()}"
-    return None if util is None else util.Finalize(None, stop_or_say, (stop, of), exitpriority=-(1 << 30))
+    return None if util is None else util.Finalize(None, _finalize, (util, stop, of), exitpriority=-(1 << 30))
+
+
+def _finalize(util: Any, stop: Callable[[], object], process: str) -> None:
+    """multiprocessing has called all other finalizers. In a child of its own, threads may still run ops.
+
+    No frame is looked at: an audit hook of the program may refuse that.
+    """
+    if util.process.parent_process() is None:
+        stop_or_say(stop, process)
+    elif not _is_forked(util.process.current_process()):
+        pass  # Python ends as usual: what atexit has stops it
+    elif sys.version_info < (3, 13):
+        _stop_after_the_threads(util, stop, process)
+    else:  # finalizers come behind the threads and what atexit has
+        stop_or_say(stop, process)
+
+
+def _is_forked(process: Any) -> bool:
+    """Whether a process of multiprocessing is no interpreter of its own: it ends by os._exit."""
+    method = getattr(process, "_start_method", None)
+    package = sys.modules.get("multiprocessing")
+    if method is None and package is not None:  # it is of the default context
+        method = package.get_start_method()
+    return method in ("fork", "forkserver")
+
+
+def _stop_after_the_threads(util: Any, stop: Callable[[], object], process: str) -> None:
+    """Call `stop` when multiprocessing has waited for the threads, and flushes the streams as its last act.
+
+    If it never comes to that, the trace says that the process ended without a stop.
+    """
+    flush_streams, this = util._flush_std_streams, (os.getpid(), _thread.get_ident())
+
+    def flush() -> None:
+        try:
+            flush_streams()
+        finally:
+            if this == (os.getpid(), _thread.get_ident()):  # else a thread starts a process
+                stop_or_say(stop, process)
+
+    util._flush_std_streams = flush
 
 
 def stop_or_say(stop: Callable[[], object], process: str = "") -> None:
@@ -147,11 +191,9 @@ def follow_python(native: ModuleType, options: Options) -> None:
     """Set what is recorded beside hops; begin to follow modules, allocators, compiled code and children."""
     import _posixsubprocess
 
-    import torch
-
     native.follow_starts([os.path.basename(getattr(_posixsubprocess, "__file__", ""))])
     native.set_stack_lines(options.stack, options.torch_frames)
-    native.follow_modules(torch.nn.Module if options.modules else None)
+    native.follow_modules(this_torch().nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
     global _groups
     _groups = process_groups.ProcessGroups(functools.partial(write_document, native, "rank"))
@@ -185,8 +227,6 @@ def write_process_groups() -> None:
 
 def write_source_texts(native: ModuleType, began: float) -> None:
     """Put the texts of the lines that this process named into the trace. OSError: the disk is full."""
-    from tracer.recording.source_texts import source_texts
-
     if texts := source_texts([*native.seen_lines(), *compiled.lines()], began):
         write_document(native, "source_lines", texts)
 

@@ -8,6 +8,7 @@ from types import ModuleType
 
 from tracer.base import say
 from tracer.base.errors import RecordingError
+from tracer.base.this_torch import this_torch
 from tracer.base.torch_build import installed_cuda
 from tracer.recording.options import Options
 
@@ -31,9 +32,8 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
 @cache
 def _cuda_of_torch() -> str | None:
     """As the torch says that is loaded. Asked when the recording begins: the script may change it later."""
-    import torch
-
-    return torch.version.cuda
+    cuda: str | None = this_torch().version.cuda
+    return cuda
 
 
 def why_not(native: ModuleType) -> str:

@@ -8,12 +8,12 @@ from datetime import datetime, timezone
 
 from tracer.base.own import mark
 from tracer.base.package import VERSION
+from tracer.base.this_torch import this_torch
 
 
 def snapshot(options: dict[str, object]) -> dict[str, object]:
-    """The "environment" of a trace, ready for JSON. torch is already imported."""
-    import torch
-
+    """The "environment" of a trace, ready for JSON."""
+    torch = this_torch()
     facts: dict[str, object] = {
         "tracer": VERSION,
         "python": sys.version.split()[0],

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from tracer.base.interrupts import is_of_the_program
+from tracer.base.this_torch import this_torch
 
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG")
 
 
 def settings() -> dict[str, object]:
-    """Ready for JSON; without those that this torch does not have. torch is already imported.
+    """Ready for JSON; without those that this torch does not have.
 
     At the beginning they say little: most scripts set them first thing. And to ask for the number of threads
     may fix it.
     """
-    import torch
-
+    torch = this_torch()
     backends = torch.backends
     asked: dict[str, Callable[[], Any]] = {
         "threads": torch.get_num_threads,

@@ -12,6 +12,7 @@ from typing import Any
 
 from tracer.base import torch_abi
 from tracer.base.interrupts import is_of_the_program
+from tracer.base.this_torch import this_torch
 
 _MOST = 32
 """Optimizers, groups of one, or loaders that are described"""
@@ -113,10 +114,8 @@ def _name_of(kind: type) -> str:
 
 def _option(name: str, value: Any) -> Any:
     """A flag or a number; of the learning rate, which changes, whether it is one."""
-    import torch
-
     if name == "lr":
-        return "tensor" if type.__subclasscheck__(torch.Tensor, type(value)) else "number"
+        return "tensor" if type.__subclasscheck__(this_torch().Tensor, type(value)) else "number"
     return value if type(value) in (bool, int, float) else None
 
 

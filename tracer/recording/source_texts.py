@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import tokenize
 from collections.abc import Iterable
 
 from tracer.base.interrupts import is_of_the_program
@@ -54,8 +55,6 @@ def content(file: str, began: float) -> list[str]:
         status = os.stat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_mtime > began or status.st_size > _LONGEST_FILE:
             return []
-        import tokenize
-
         with tokenize.open(file) as source:
             return source.readlines()
     except Exception as error:  # it is gone, is no text, or an audit hook refuses

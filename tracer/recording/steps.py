@@ -11,8 +11,10 @@ from functools import partial
 from types import FrameType, ModuleType
 
 from tracer.base.interrupts import is_of_the_program
+from tracer.base.this_torch import this_torch
 from tracer.recording.captures import Captures
 from tracer.recording.documents import write_document
+from tracer.recording.optimizer_hook import OptimizerHook, at_its_end, backward_pass
 from tracer.recording.options import Options
 from tracer.recording.setups import Optimizers
 
@@ -60,9 +62,7 @@ class Steps:
 
     def begin(self) -> None:
         """Right after the recording has begun."""
-        from torch.compiler import is_compiling
-
-        from tracer.recording.optimizer_hook import OptimizerHook  # imports torch
+        is_compiling = this_torch().compiler.is_compiling
 
         def stepped(optimizer: object, *_: object) -> None:
             # torch.compile compiles hooks into the steps that it compiles: nothing else may be in this one.
@@ -108,8 +108,6 @@ class Steps:
 
     def _end_with_backward(self) -> None:
         """End the step: now, or with the backward pass in which the optimizer steps."""
-        from tracer.recording.optimizer_hook import at_its_end, backward_pass
-
         current = backward_pass()
         if current >= 0 and current == self._in_backward:
             return

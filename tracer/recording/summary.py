@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tracer.base.quoting import quoted
+from tracer.base.visible import visible
 from tracer.trace.certificate.counts import in_words
 from tracer.trace.certificate.verdict import Evidence, Verdict, judge, no_steps_in_words
 
@@ -59,7 +60,7 @@ class Summary:
             f"{in_words(self.threads, 'thread')}, "
             f"{in_words(self.processes, 'process', 'processes')}, {_bytes(self.size)}"
         )
-        lines = [f"tracer: {bold}{self.shown}{plain}", *_folded(counts)]
+        lines = [f"tracer: {bold}{visible(self.shown)}{plain}", *_folded(counts)]
         if self.api_calls or self.activities:
             lines += _folded(
                 f"{in_words(self.api_calls, 'CUDA call')}, "
@@ -75,7 +76,7 @@ class Summary:
             lines.append(f"  {in_words(self.open_hops, 'hop')} still open at the end")
         mark = warn if self.dropped else ""
         lines += [f"{mark}{line}{plain if mark else ''}" for line in _folded(self.verdict)]
-        name = quoted(self.shown)
+        name = visible(quoted(self.shown))
         if self.hops or self.api_calls or self.activities:
             tracer = _command()
             tree, report = f"{tracer} tree {name}", f"{tracer} report {name}"
@@ -204,7 +205,7 @@ def _bytes(size: int) -> str:
 
 def _folded(text: str) -> list[str]:
     lines = [" "]
-    for word in text.split():
+    for word in visible(text).split():
         if len(lines[-1]) + 1 + len(word) > _WIDTH and lines[-1].strip():
             lines.append("   ")
         lines[-1] += " " + word

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 from tracer.base import kept
+from tracer.base.this_torch import this_torch
 
 _KIND = "compiled"
 
@@ -29,7 +29,7 @@ def read(artifact: str) -> Uses | None:
 
 
 def _key(artifact: str) -> str:
-    return f"torch {sys.modules['torch'].__version__} {artifact}"
+    return f"torch {this_torch().__version__} {artifact}"
 
 
 def _is_whole(uses: object) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import linecache
 import re
-import sys
 from collections.abc import Collection, Iterator
 from functools import cache
 from itertools import islice
 from typing import Any
 
+from tracer.base.this_torch import this_torch
 from tracer.recording.compiled.kept_kernels import Uses
 from tracer.recording.compiled.kernels_of_module import DEFINED
 from tracer.recording.compiled.origins import Node, user_line
@@ -123,7 +123,7 @@ def _ways(words: str, known: Collection[str], after: str) -> Iterator[list[str]]
 def _namespaces() -> dict[str, str]:
     """The namespace of each operator that torch knows now; of several aten, else prims, else the last."""
     found: dict[str, str] = {}
-    for overload in sys.modules["torch"]._C._dispatch_get_all_op_names():
+    for overload in this_torch()._C._dispatch_get_all_op_names():
         namespace, _, name = overload.partition("::")
         name = name.partition(".")[0]
         if _rank(namespace) >= _rank(found.get(name)):

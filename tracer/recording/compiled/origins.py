@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from tracer.base.interrupts import is_of_the_program
+from tracer.base.this_torch import this_torch
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -24,7 +25,7 @@ def user_line(stack: str | None) -> str | None:
 
 
 def is_of_torch(file: str) -> bool:
-    return file.startswith(os.path.join(os.path.dirname(str(sys.modules["torch"].__file__)), ""))
+    return file.startswith(os.path.join(os.path.dirname(str(this_torch().__file__)), ""))
 
 
 def nodes_of_kernel(scheduled: Any, *, is_extern: bool) -> list[Node]:

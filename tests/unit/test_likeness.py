@@ -77,9 +77,7 @@ def test_texts_are_alike_until_the_work_is_used_up(compared: type[Compared]) -> 
 def test_a_file_that_was_written_anew_is_compared_in_bounded_work(
     compared: type[Compared], tmp_path: Path, count: int, length: int
 ) -> None:
-    one, other = (
-        load(written(tmp_path / f"{seed}.trace", texts(seed, count, length))) for seed in (1, 2)
-    )
+    one, other = (load(written(tmp_path / f"{seed}.trace", texts(seed, count, length))) for seed in (1, 2))
     difference([one], [other])
     assert 0 < compared.pairs <= 3 * 1_000_000  # op calls, and the times between them
 

@@ -43,7 +43,7 @@ def test_the_last_start_is_the_job(job: Path) -> None:
         [f"rank{rank}.trace" for rank in range(3)], WHY
     )
     page = job_page(found, "job")
-    assert page.startswith("# job: 2 of 2 ranks on clock")
+    assert page.startswith("# job: 2 of 2 ranks on `clock")
     assert " ".join(page.split()).count(WHY) == 3
 
 

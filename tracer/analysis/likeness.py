@@ -1,18 +1,18 @@
-"""How alike two texts of source lines are: the line was edited, or it is another one."""
+"""How similar two texts of source lines are: the line was edited, or it is another one."""
 
 from __future__ import annotations
 
 from difflib import SequenceMatcher
 
 EDITED = 0.6
-"""Of the characters of both, how many are alike at least in a line that was edited"""
+"""Of the characters of both, how many at least are the same in a line that was edited"""
 _LONGEST = 300
 _MOST_WORK, _A_PAIR = 30_000_000, 64
 """Pairs of characters that may be compared, about 3 s; what a pair of texts takes besides"""
 
 
 class Likeness:
-    """Compares texts until its work is used up: from then on only equal ones are alike.
+    """Compares texts until its work is used up: from then on only equal ones are similar.
 
     A file that was written anew has no edited lines; to compare each of n lines with n others takes n * n.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 import polars as pl
@@ -10,7 +11,7 @@ from tracer.analysis.fleet.in_memory import merged_tables
 from tracer.analysis.job import Job
 from tracer.analysis.job.parting import partings
 from tracer.analysis.source_lines import SourceLines
-from tracer.report.cells import prose
+from tracer.report.cells import code, prose
 from tracer.report.fleet_page import ranks_page
 from tracer.report.job_tables import Tables
 
@@ -20,12 +21,12 @@ def job_page(job: Job, name: str, rows: int | None = None) -> str:
     environment = job.parts[0].trace.environment
     of = f"torch {prose(environment.get('torch'))}, Python {prose(environment.get('python'))}"
     tables = job_tables(job, name, merged_tables(job, name))
-    return ranks_page(f"# {prose(heading(job, name))}\n\n{of}", tables, rows)
+    return ranks_page(f"# {heading(job, prose(name), code)}\n\n{of}", tables, rows)
 
 
-def heading(job: Job, name: str) -> str:
-    """`job: 2 of 2 ranks on vm`"""
-    hosts = sorted({part.host for part in job.parts})
+def heading(job: Job, name: str, shown: Callable[[str], str] = str) -> str:
+    """`job: 2 of 2 ranks on vm`, each host as `shown`."""
+    hosts = [shown(host) for host in sorted({part.host for part in job.parts})]
     return f"{name}: {len(job.parts)} of {job.ranks} ranks on {', '.join(hosts)}"
 
 

@@ -120,6 +120,8 @@ def _without_text(key: Key) -> tuple[str, str, bool]:
 def _similar(likeness: Likeness, one: Kind, other: Kind) -> bool:
     if NO_LINE in (one.line, other.line):
         return False
-    if one.text[:1] == other.text[:1] and (one.text.startswith(other.text) or other.text.startswith(one.text)):
+    if one.text[:1] == other.text[:1] and (
+        one.text.startswith(other.text) or other.text.startswith(one.text)
+    ):
         return bool(one.text and other.text)
     return likeness.of(one.text, other.text) >= EDITED

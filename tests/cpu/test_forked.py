@@ -181,7 +181,8 @@ def test_a_started_child_runs_while_others_do(launcher: Launcher) -> None:
 def test_a_job_has_its_ranks(launcher: Launcher) -> None:
     launcher.write(
         "import os, sys, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
-        "x = torch.ones(1)\ndist.all_reduce(x)\nprint(os.environ['LOCAL_RANK'], x.item())\n"
+        "x = torch.ones(1)\ndist.all_reduce(x)\nprint(os.environ['LOCAL_RANK'], x.item(), flush=True)\n"
+        "dist.barrier()\n"  # torchrun ends the other rank as soon as one has failed
         "dist.destroy_process_group()\nsys.exit(dist.is_initialized() or 5 * (os.environ['RANK'] == '1'))\n"
     )
     run = launcher.job(2, "-o", "job/", "script.py")

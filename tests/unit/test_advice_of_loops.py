@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from test_ledger import row, trace
 
-from tracer.advice.dependence import Chain, Flow
+from tracer.advice.dependence import Dependence, Flow
 from tracer.advice.finding import Finding
 from tracer.advice.rules import python_loop
 from tracer.advice.steady import Steady
@@ -142,13 +142,13 @@ def test_without_the_option_the_row_says_what_it_does_not_know(loop: Any) -> Non
 
 
 def test_the_longest_row_of_calls() -> None:
-    def chain(loop: Any, op: str = "aten::mm") -> Chain:
+    def chain(loop: Any, op: str = "aten::mm") -> Dependence:
         of = steady(list(loop()))
         roots = of.roots.filter(pl.col("step") == 2)
-        return Flow(roots, of.trace.tensors).chain(roots.filter(pl.col("op") == op)["id"])
+        return Flow(roots, of.trace.tensors).dependence(roots.filter(pl.col("op") == op)["id"])
 
-    assert chain(each_needs_the_last) == Chain(TIMES, longest=TIMES, direct=0, made=True)
-    assert chain(each_row_alone) == Chain(TIMES, longest=1, direct=0, made=True)
-    assert chain(rows_of_a_batch) == Chain(TIMES, longest=4, direct=15, made=True)
-    assert chain(a_sum, "aten::add") == Chain(TIMES, longest=TIMES, direct=TIMES - 1, made=True)
-    assert chain(in_place, "aten::mul_") == Chain(TIMES, longest=1, direct=0, made=False)
+    assert chain(each_needs_the_last) == Dependence(TIMES, longest=TIMES, direct=0, made=True)
+    assert chain(each_row_alone) == Dependence(TIMES, longest=1, direct=0, made=True)
+    assert chain(rows_of_a_batch) == Dependence(TIMES, longest=4, direct=15, made=True)
+    assert chain(a_sum, "aten::add") == Dependence(TIMES, longest=TIMES, direct=TIMES - 1, made=True)
+    assert chain(in_place, "aten::mul_") == Dependence(TIMES, longest=1, direct=0, made=False)

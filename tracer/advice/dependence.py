@@ -11,7 +11,7 @@ import polars as pl
 
 
 @dataclass(frozen=True)
-class Chain:
+class Dependence:
     """Of `calls` op calls the longest row in which each needs a result of the one before.
 
     made      whether they return tensors of their own; else nothing is known of them
@@ -55,7 +55,7 @@ class Flow:
             (given if result else got)[hop].add(storage)
         return [(hop, got[hop], given[hop] - got[hop]) for hop in order]
 
-    def chain(self, hops: Collection[int]) -> Chain:
+    def dependence(self, hops: Collection[int]) -> Dependence:
         """Of the calls of an op in a loop. What lies between two of them may be any ops."""
         wanted, depth, own = set(hops), dict[int, int](), set[int]()
         longest = direct = 0
@@ -68,4 +68,4 @@ class Flow:
                 longest = max(longest, before)
             if before:
                 depth.update(dict.fromkeys(made, before))
-        return Chain(len(wanted), longest, direct, bool(own))
+        return Dependence(len(wanted), longest, direct, bool(own))

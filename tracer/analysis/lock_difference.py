@@ -11,7 +11,7 @@ from tracer.analysis.likeness import EDITED, Likeness
 from tracer.analysis.lock import Lock, Section
 
 _LOOKS_AT = 400  # lines of a chain that decide how similar two are
-_A_LINE = 200  # what one of them takes, in pairs of characters
+_A_LINE = 200  # what one of them takes, in pairs of characters; sixteen pairs of lines take 1
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _nearest(chain: Chain, known: dict[int, Chain], places: list[int], likeness:
     best, most = 0, -1.0
     for at, place in enumerate(places):
         one, other = known[place][:_LOOKS_AT], chain[:_LOOKS_AT]
-        if not likeness.may(len(one) * (_A_LINE + len(other))):
+        if not likeness.may(len(one) * (_A_LINE + len(other) // 16)):
             break
         if (now := similarity(one, other)) > most:
             best, most = at, now

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracer.advice.dependence import Chain, Flow
+from tracer.advice.dependence import Dependence, Flow
 from tracer.advice.finding import Finding
 from tracer.advice.steady import Steady
 from tracer.analysis.phases import OF_LOADERS, OF_STEPS, in_backward
@@ -66,24 +66,24 @@ def find(steady: Steady) -> Iterator[Finding]:
         )
 
 
-def _chains(flow: Flow, calls: pl.DataFrame) -> list[tuple[str, Chain]]:
+def _chains(flow: Flow, calls: pl.DataFrame) -> list[tuple[str, Dependence]]:
     """Of each op whose calls return tensors of their own how they need each other; none: not recorded."""
     groups = calls.group_by("op", "module", maintain_order=True).agg("id") if flow.is_known else calls[:0]
-    found = ((str(group["op"]), flow.chain(group["id"])) for group in groups.iter_rows(named=True))
+    found = ((str(group["op"]), flow.dependence(group["id"])) for group in groups.iter_rows(named=True))
     return [(op, chain) for op, chain in found if chain.made]
 
 
-def _has_no_one_call(of_op: tuple[str, Chain]) -> bool:
+def _has_no_one_call(of_op: tuple[str, Dependence]) -> bool:
     return of_op[1].is_dependent and not _is_replaced_whole(*of_op)
 
 
-def _is_replaced_whole(op: str, chain: Chain) -> bool:
+def _is_replaced_whole(op: str, chain: Dependence) -> bool:
     """Whether one call replaces calls that need each other: nn.GRU, sum."""
     direct = chain.direct >= chain.calls - 1
     return op.endswith("_cell") or (direct and op.removeprefix("aten::").partition(".")[0] in _SUMS)
 
 
-def _caveat(steady: Steady, chains: list[tuple[str, Chain]]) -> str:
+def _caveat(steady: Steady, chains: list[tuple[str, Dependence]]) -> str:
     if chains:
         some = any(chain.longest > 1 and not _is_replaced_whole(op, chain) for op, chain in chains)
         return _PARTLY if some else ""

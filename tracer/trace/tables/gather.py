@@ -35,12 +35,13 @@ from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.open_ranges import CROSSED, OpenRanges, ends_of_ranges, open_ranges
 from tracer.trace.tables.ranges import OWN, join_ranges, span_ranges
+from tracer.trace.tables.series import join_columns
 from tracer.trace.tables.steps import StepEnds, said_steps
+from tracer.trace.tables.tensors import TENSOR_TYPES, span_tensors
 from tracer.trace.tables.tensors import Columns as TensorColumns
-from tracer.trace.tables.tensors import join_tensors, span_tensors
 from tracer.trace.tables.unmarked_steps import unmarked_steps
+from tracer.trace.tables.values import VALUE_TYPES, span_values
 from tracer.trace.tables.values import Columns as ValueColumns
-from tracer.trace.tables.values import join_values, span_values
 
 _OTHER = "(other)"
 """Replaces the strings that a ring had no space for"""
@@ -207,19 +208,9 @@ def gather_hops(recording: Contents) -> Gathered:
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
     offsets = np.cumsum(sizes) - sizes
     joined_calls, memory = _join_calls(parts, offsets), _join_memory(parts, offsets)
-    values = join_values(
-        [
-            (offset, part.values)
-            for part, offset in zip(parts, offsets.tolist(), strict=True)
-            if part.values is not None
-        ]
-    )
-    tensors = join_tensors(
-        [
-            (offset, part.tensors)
-            for part, offset in zip(parts, offsets.tolist(), strict=True)
-            if part.tensors is not None
-        ]
+    values, tensors = (
+        join_columns([(offset, columns) for offset, _, columns in _having(parts, offsets, name)], types)
+        for name, types in (("values", VALUE_TYPES), ("tensors", TENSOR_TYPES))
     )
     joined = _join([part.columns for part in parts], offsets)
     processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
@@ -419,23 +410,23 @@ def _entered_in(block: EventBlock, span: Span, opened: OpenRanges, innermost: in
     return int(np.diff(begins)[opened.innermost == innermost].sum())
 
 
+def _having(parts: list[_Part], offsets: NDArray[np.int64], name: str) -> list[tuple[int, _Part, Any]]:
+    """Of the parts that have columns of this name: the row of their first hop, the part, and the columns."""
+    found = (
+        (offset, part, getattr(part, name)) for part, offset in zip(parts, offsets.tolist(), strict=True)
+    )
+    return [each for each in found if each[2] is not None]
+
+
 def _join_calls(parts: list[_Part], offsets: NDArray[np.int64]) -> CallColumns:
-    having = [
-        (part, part.calls, offset)
-        for part, offset in zip(parts, offsets.tolist(), strict=True)
-        if part.calls is not None
-    ]
-    first_hops = {number: offset for number, (_, _, offset) in enumerate(having)}
-    return join_calls([(part.span, calls) for part, calls, _ in having], first_hops)
+    having = _having(parts, offsets, "calls")
+    first_hops = {number: offset for number, (offset, _, _) in enumerate(having)}
+    return join_calls([(part.span, calls) for _, part, calls in having], first_hops)
 
 
 def _join_memory(parts: list[_Part], offsets: NDArray[np.int64]) -> MemoryColumns:
     return join_memory(
-        [
-            (part.span, offset, part.memory)
-            for part, offset in zip(parts, offsets.tolist(), strict=True)
-            if part.memory is not None
-        ]
+        [(part.span, offset, rows) for offset, part, rows in _having(parts, offsets, "memory")]
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.trace.bytes.arrays import concatenate
 from tracer.trace.tables.schema import ID, STRING, Schema
 
 _AT_ONCE = 1 << 20
@@ -57,3 +58,12 @@ def in_order(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """The columns of the schema in its order and with its types; those that are missing are null."""
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in table.columns]
     return table.with_columns(missing).select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+
+
+def join_columns(parts: list[tuple[int, Any]], types: dict[str, type]) -> dict[str, NDArray[Any]]:
+    """Puts the columns of spans together; each part has the row of its first hop. `hop` may be -1: none."""
+    for first_hop, columns in parts:
+        columns["hop"][columns["hop"] >= 0] += first_hop
+    return {
+        name: concatenate([columns[name] for _, columns in parts], dtype) for name, dtype in types.items()
+    }

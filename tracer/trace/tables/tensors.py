@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.arrays import concatenate, lookup, low
+from tracer.trace.bytes.arrays import lookup, low
 from tracer.trace.bytes.definitions import Signature, TensorDefinition
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_at
@@ -88,15 +88,6 @@ def _heads(
     return found
 
 
-def join_tensors(parts: list[tuple[int, Columns]]) -> Columns:
-    """Puts the columns of spans together; each part has the row of its first hop."""
-    for first_hop, columns in parts:
-        columns["hop"] += first_hop
-    return {
-        name: concatenate([columns[name] for _, columns in parts], dtype) for name, dtype in _TYPES.items()
-    }
-
-
 def tensors_table(columns: Columns, signatures: list[Signature]) -> pl.DataFrame:
     """A row for each tensor of a call, in the order of hops; arguments come before results."""
     of_signatures = [sum(isinstance(one, TensorDefinition) for one in each) for each in signatures]
@@ -116,7 +107,7 @@ def tensors_table(columns: Columns, signatures: list[Signature]) -> pl.DataFrame
     return in_order(table.sort("hop", "result", maintain_order=True), TENSORS)
 
 
-_TYPES = {
+TENSOR_TYPES: dict[str, type] = {
     "hop": np.int64,
     "result": np.bool_,
     "number": np.int64,

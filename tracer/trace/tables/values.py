@@ -9,7 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.arrays import concatenate
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_at
 from tracer.trace.bytes.threads import Span
@@ -31,15 +30,6 @@ def span_values(block: EventBlock, span: Span) -> Columns | None:
         "hop": innermost_at(block.depth[span.events], block.enter[span.events], before, depth),
         "hash": first,
         "flags": second & np.uint64(7),
-    }
-
-
-def join_values(parts: list[tuple[int, Columns]]) -> Columns:
-    """Puts the columns of spans together; each part has the row of its first hop."""
-    for first_hop, columns in parts:
-        columns["hop"][columns["hop"] >= 0] += first_hop
-    return {
-        name: concatenate([columns[name] for _, columns in parts], dtype) for name, dtype in _TYPES.items()
     }
 
 
@@ -65,4 +55,4 @@ def values_table(columns: Columns, definition: NDArray[np.int32], flags_of: Sequ
     return in_order(table.sort("hop", maintain_order=True), VALUES)
 
 
-_TYPES = {"hop": np.int64, "hash": np.uint64, "flags": np.uint64}
+VALUE_TYPES: dict[str, type] = {"hop": np.int64, "hash": np.uint64, "flags": np.uint64}

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -99,5 +100,7 @@ def table(names: list[str], key: str) -> None:
 
 
 if __name__ == "__main__":
+    here = Path(__file__).parent
+    sys.path += map(str, (here, here.parent, here.parent / "unit"))  # as pytest has them
     of_cuda = sys.argv[1:3] == ["--key", "CUDA"]
     table(sys.argv[3 if of_cuda else 1 :], "CUDA" if of_cuda else "CPU")

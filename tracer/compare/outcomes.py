@@ -296,9 +296,10 @@ def _is_moved(result: Any, inputs: Sequence[Any]) -> bool:
         return False
     known = result[result == result]  # NaN has many patterns, and no sum keeps them
     patterns = [_patterns(one.resolve_conj().resolve_neg()) for one in same]
-    if not known.any():  # zeros may come from anywhere
+    mine = _patterns(known)
+    if not mine.any():  # 0.0 may come from anywhere, -0.0 does not
         return False
-    return bool(torch.isin(_patterns(known), torch.cat(patterns)).all())
+    return bool(torch.isin(mine, torch.cat(patterns)).all())
 
 
 def _patterns(tensor: Any) -> Any:

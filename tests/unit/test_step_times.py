@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 from frames import FakeTrace, TraceBuilder, hop
 
-from tracer.advice.advise import advise
+from tracer.advice.advise import advise, arranged, found
+from tracer.advice.experiments import Recorded
+from tracer.advice.finding import Finding
 from tracer.analysis.gaps import gaps
 from tracer.analysis.phases import BACKWARD
+from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import AFTER, WHOLE, step_times
 from tracer.cli.top import _busy
-from tracer.report.advice_text import heading
+from tracer.experiments.measured import measured
+from tracer.report.advice_text import advice_table, heading, lines
 from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.report.step_tables import about_busy
 from tracer.trace.tables import schema
 
+BUSY = "the machine was busy"
 LINE = "/home/user/project/train.py"
 
 
@@ -222,3 +229,44 @@ def test_advice_leaves_out_the_steps_of_a_busy_machine(
     preempted: tuple[int | None, ...], heading_: str
 ) -> None:
     assert heading(advise(busy(*preempted))) == heading_
+
+
+@pytest.mark.parametrize(
+    ("preempted", "why"),
+    [
+        ((9_000, 9_000, 9_000), BUSY),
+        ((0, 9_000, 9_000, 9_000), BUSY),
+        ((0, 9_000, 9_000, 0), ""),
+        ((0, 9_000, 9_000, 0, 0), ""),
+    ],
+)
+def test_no_gain_is_measured_if_the_usual_step_was_of_a_busy_machine(
+    preempted: tuple[int, ...], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Recorded((0,), (2_000.0,), (1.0,), "threads", "2")
+    rows = [Finding(LINE, "do it", "seen", 2_000.0, 2_000.0, needs_experiment=of) for of in (False, True)]
+    rule = SimpleNamespace(find=lambda _: [replace(row, experiment=calls) for row in rows] + rows[:1])
+    monkeypatch.setattr("tracer.advice.advise.RULES", {"threads": rule})
+    tried = []
+    monkeypatch.setattr("tracer.experiments.measured._told", lambda *_: tried.append(1) or {"error": "no"})
+    steady, bounds = found(busy(*preempted))  # type: ignore[arg-type]
+    assert [row.gain.why_not for row in bounds] == [why] * 3
+    told = arranged(steady, measured(busy(*preempted), steady, bounds))  # type: ignore[arg-type]
+    assert len(tried) == (0 if why else 2)
+    text = "\n".join(lines(told, SourceLines({}), True))
+    assert text.count(f"not measured: {why or 'no'}\n") == (2 if why else 1)
+    assert f"but nothing was measured:\n  threads: {why or 'no'}" in text
+    assert f"at most; not measured: {why or 'no'} |" in advice_table(told, SourceLines({}))
+
+
+def test_what_was_measured_before_is_not_said_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = SimpleNamespace(find=lambda _: [Finding(LINE, "do it", "seen", 2_000.0, 2_000.0)])
+    monkeypatch.setattr("tracer.advice.advise.RULES", {"threads": rule})
+    monkeypatch.setattr("tracer.advice.remembered.is_own", lambda _: True)
+    monkeypatch.setattr("tracer.advice.remembered._key", lambda _: "here")
+    gain = {"known": "measured", "ns": 1_000.0, "why_not": "", "note": ""}
+    gain |= dict.fromkeys(("low", "high", "ratio", "ratio_low", "ratio_high"), 1.0)
+    kept = json.dumps({json.dumps(["threads", LINE, "do it"]): gain})
+    monkeypatch.setattr("tracer.base.kept.read", lambda *_: kept)
+    assert [row.gain.known for row in advise(busy(0, 0, 0)).rows] == ["measured"]  # type: ignore[arg-type]
+    assert [row.gain.why_not for row in advise(busy(9_000, 9_000, 9_000)).rows] == [BUSY]  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ class Advised:
     recorded_ns      that median with what recording them cost, as `tracer steps` has it
     rows             what to do, most gain first
     dropped          what experiments found no gain for
-    untried          what only an experiment can tell; `why_not` says why one that was begun did not
+    untried          what only an experiment can tell; `why_not` says why none did
     rules            how many rules were tried
     left_out, busy   steady steps whose thread waited long for a core: not among `steps`, and among them
     """
@@ -57,7 +57,8 @@ def found(trace: Trace, times: pl.DataFrame | None = None) -> tuple[Steady, list
     """What the rules find, a row each, in the order of the rules. Raises NoAdviceError."""
     steady = Steady.of(trace, times)
     rows = [(name, one) for name, rule in RULES.items() for one in rule.find(steady)]
-    return steady, [bounded(name, _within(one, steady.step_ns)) for name, one in rows]
+    why_not = "the machine was busy" if steady.mostly_busy else ""
+    return steady, [bounded(name, _within(one, steady.step_ns), why_not) for name, one in rows]
 
 
 def _within(found: Finding, step_ns: float) -> Finding:

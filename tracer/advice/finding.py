@@ -45,7 +45,7 @@ class Gain:
     """Nanoseconds of a step: `low` to `high` with 95 %, or at most `ns`; undecided: none, or at most `ns`.
 
     ratio, ratio_low, ratio_high  the time as it was over that with the change, where it was measured
-    why_not     why it was not measured, though an experiment is known; "" if it was
+    why_not     why it was not measured, or cannot be; "" if it was, or if it was not tried
     note        what an experiment found that has no ratio, in words
     """
 
@@ -75,6 +75,6 @@ class Advice:
         return (self, *self.alternatives)
 
 
-def bounded(rule: str, finding: Finding) -> Advice:
-    """A row whose gain is at most what the finding says."""
-    return Advice(rule, finding, Gain(BOUNDED, finding.most_ns))
+def bounded(rule: str, finding: Finding, why_not: str = "") -> Advice:
+    """A row whose gain is at most what the finding says. `why_not`: why it cannot be measured."""
+    return Advice(rule, finding, Gain(BOUNDED, finding.most_ns, why_not=why_not))

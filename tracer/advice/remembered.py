@@ -27,18 +27,16 @@ def remember(trace: Trace, rows: Iterable[Advice]) -> None:
 
 
 def recalled(trace: Trace, rows: list[Advice]) -> list[Advice]:
-    """The same rows, those that were measured last with their gains."""
+    """The same rows, those that were measured last with their gains, unless these cannot be measured."""
     text = kept.read(_KIND, _key(trace)) if is_own(trace.environment) else None
     try:
         found = json.loads(text or "{}")
     except ValueError:  # another program wrote there
         return rows
-    return [
-        replace(row, gain=gain)
-        if isinstance(found, dict) and (gain := _gain(found.get(_name(row)))) is not None
-        else row
-        for row in rows
-    ]
+    if not isinstance(found, dict):
+        return rows
+    known = [None if row.gain.why_not else _gain(found.get(_name(row))) for row in rows]
+    return [row if gain is None else replace(row, gain=gain) for row, gain in zip(rows, known, strict=True)]
 
 
 def _key(trace: Trace) -> str:

@@ -111,6 +111,11 @@ class Steady:
         return replace(found, step_ns=found.without_own(wall, forest.hops))
 
     @property
+    def mostly_busy(self) -> bool:
+        """Whether the median step waited long for a core: then no share of a step is known."""
+        return 2 * self.busy > len(self.steps)
+
+    @property
     def hops(self) -> pl.DataFrame:
         return self.forest.hops
 

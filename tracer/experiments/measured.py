@@ -42,7 +42,8 @@ def measured(trace: Trace, steady: Steady, rows: list[Advice]) -> list[Advice]:
 
 
 def _worth(row: Advice, step_ns: float) -> bool:
-    return row.finding.experiment is not None and row.gain.ns >= LEAST * step_ns
+    has_one = row.finding.experiment is not None and not row.gain.why_not
+    return has_one and row.gain.ns >= LEAST * step_ns
 
 
 def _told(trace: Trace, steady: Steady, experiment: Any, left: float) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def lines(found: Advised, sources: SourceLines, everything: bool) -> Iterator[st
 
 
 def _untried(found: Advised) -> Iterator[str]:
-    """What was not tried yet, then what was tried in vain, with the reason."""
+    """What was not tried yet, then what was not measured, with the reason."""
     left = sorted({row.rule for row in found.untried if not row.gain.why_not})
     if left:
         yield ""
@@ -67,7 +67,7 @@ def _untried(found: Advised) -> Iterator[str]:
     failed = [row for row in found.untried if row.gain.why_not]
     if failed:
         yield ""
-        yield "Only an experiment can tell, but it failed:"
+        yield "Only an experiment can tell, but nothing was measured:"
     for row in failed:
         yield from _wrapped(f"{row.rule}: {row.gain.why_not}", "  ", "    ")
 
@@ -145,7 +145,7 @@ def advice_table(found: Advised, sources: SourceLines, most: int = ROWS) -> str:
             percent(row.gain.ns / found.step_ns),
             code(_at(row, sources)) if row.finding.line else "",
             prose("; or ".join(one.finding.do + _caveat(one) for one in row.everything)),
-            _KNOWN[row.gain.known],
+            _KNOWN[row.gain.known] + (f"; {ratio(row.gain)}" if row.gain.why_not else ""),
         ]
         for number, row in enumerate(found.rows[:most], 1)
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,23 +27,30 @@ CELLS = [
     "%%tracer\n%%time\ntorch.ones(3)",
     "for number in (1,):\n    with tracer.record('last.trace', force=True):\n        torch.abs(weight)",
     "print(tracer.load('last.trace').tree())",
+    "%%tracer\nimport asyncio\nawait asyncio.sleep(0)\nprint('never')",
 ]
 
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict]]:
-    nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
+    pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
     nbformat = pytest.importorskip("nbformat")
     folder = tmp_path_factory.mktemp("notebook")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS])
+    executed(notebook, folder, allow_errors=True)
+    return [list(cell.outputs) for cell in notebook.cells]
+
+
+def executed(notebook: Any, folder: Path, *, allow_errors: bool) -> None:
+    import nbclient
+
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
     kernel = nbclient.NotebookClient(
-        notebook, timeout=300, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+        notebook, timeout=300, allow_errors=allow_errors, resources={"metadata": {"path": str(folder)}}
     )
     kernel.km = kernel.create_kernel_manager()
     kernel.km.kernel_spec.argv[0] = sys.executable
     kernel.execute()
-    return [list(cell.outputs) for cell in notebook.cells]
 
 
 def text(cell: list[dict]) -> str:
@@ -78,7 +87,7 @@ def test_a_magic_may_be_below_it(outputs: list[list[dict]]) -> None:
 def test_options_of_the_magic_are_those_of_record(outputs: list[list[dict]]) -> None:
     assert text(outputs[12]).rstrip().endswith("True False 2")
     for cell, said in ((7, "max-size 1K is too small"), (8, "unrecognized arguments: --memry")):
-        assert text(outputs[cell]).startswith(f"tracer: {said}"), outputs[cell]
+        assert text(outputs[cell]).startswith(f"UsageError: tracer: {said}"), outputs[cell]
         assert text(outputs[cell]).count("\n") == 1
 
 
@@ -93,4 +102,18 @@ def test_errors_are_those_of_the_cell(outputs: list[list[dict]]) -> None:
     (error,) = [output for output in outputs[5] if output["output_type"] == "error"]
     assert (error["ename"], error["evalue"]) == ("ValueError", "the cell failed")
     said = "give %%tracer [FILE.trace] [options of tracer record, e.g. --memory]"
-    assert text(outputs[6]) == f"tracer: unrecognized arguments: b; {said}\n"
+    assert text(outputs[6]) == f"UsageError: tracer: unrecognized arguments: b; {said}\n"
+
+
+def test_a_cell_that_awaits_is_refused(outputs: list[list[dict]]) -> None:
+    said = "UsageError: tracer: %%tracer cannot record a cell that awaits: write `with tracer.record(FILE):`"
+    assert text(outputs[16]) == f"{said} in the cell\n"
+
+
+def test_a_notebook_ends_at_a_magic_that_ran_nothing(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
+    nbformat = pytest.importorskip("nbformat")
+    cells = ["%load_ext tracer", "%%tracer a b\nready = True", "print('after it')"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="unrecognized arguments: b"):
+        executed(notebook, tmp_path, allow_errors=False)

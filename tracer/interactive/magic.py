@@ -14,6 +14,7 @@ from tracer.recording.options import options_of
 from tracer.recording.recording import record
 
 USAGE = "%%tracer [FILE.trace] [options of tracer record, e.g. --memory]"
+_AWAITS = "%%tracer cannot record a cell that awaits: write `with tracer.record(FILE):` in the cell"
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -30,8 +31,12 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def _record(shell: Any, line: str, cell: str) -> Trace | None:
+    from IPython.core.error import UsageError  # it fails the cell: those after it are not run without it
+
     try:
         options = vars(_parser().parse_args(shlex.split(line)))
+        if shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)):
+            raise RecordingError(_AWAITS)
         file = options.pop("file")
         with tempfile.TemporaryDirectory() as folder:
             path = file or os.path.join(folder, "cell.trace")
@@ -39,8 +44,7 @@ def _record(shell: Any, line: str, cell: str) -> Trace | None:
                 result = _run(shell, line, cell)
             trace = load(path)
     except (RecordingError, ValueError) as error:
-        print(f"tracer: {error}")
-        return None
+        raise UsageError(f"tracer: {error}") from None
     return trace if result.success else None  # IPython has shown the error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,39 @@ def test_a_cell_that_awaits_is_refused(outputs: list[list[dict]]) -> None:
     assert text(outputs[16]) == f"{said} in the cell\n"
 
 
-def test_a_notebook_ends_at_a_magic_that_ran_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%%tracer a b\nready = True", "unrecognized arguments: b"),
+        ("%%tracer\nraise ValueError('the body failed')", "the body failed"),
+        ("%%tracer\n1 +", "invalid syntax"),
+        ("%%tracer\n%%tracer a b\nready = True", "unrecognized arguments: b"),
+    ],
+)
+def test_a_notebook_ends_at_a_cell_that_failed(cell: str, said: str, tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
     nbformat = pytest.importorskip("nbformat")
-    cells = ["%load_ext tracer", "%%tracer a b\nready = True", "print('after it')"]
+    cells = ["%load_ext tracer", cell, "print('after it')"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="unrecognized arguments: b"):
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match=said):
         executed(notebook, tmp_path, allow_errors=False)
+    assert not notebook.cells[2].outputs
+
+
+IN_A_TERMINAL = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("%load_ext tracer")
+shell.run_cell("%%tracer\\nimport asyncio, torch\\nawait asyncio.sleep(0)\\nnumber = torch.ones(1).neg()")
+print(shell.user_ns["number"], shell.user_ns["_"])
+"""
+
+
+def test_a_cell_that_awaits_is_recorded_in_a_terminal(tmp_path: Path) -> None:
+    """No loop runs there beside it."""
+    pytest.importorskip("IPython")
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", IN_A_TERMINAL], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert "tensor([-1.]) <Trace" in run.stdout, run.stdout
+    assert "complete" in run.stdout

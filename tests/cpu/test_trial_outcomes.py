@@ -50,6 +50,8 @@ def test_zeros_are_not_moved() -> None:
     inputs = [torch.tensor([0.0, 1.0])]
     assert not values_of(torch.zeros(3), inputs).moved
     assert values_of(torch.tensor([0.0, 1.0]), inputs).moved
+    assert not values_of(-torch.zeros(3), inputs).moved
+    assert values_of(-torch.zeros(3), [torch.tensor([-0.0, 1.0])]).moved
 
 
 def test_statistics_of_infinity_are_not_finite() -> None:

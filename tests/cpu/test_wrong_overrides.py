@@ -40,7 +40,7 @@ AT_EACH_CHANGE = """
 mm_shared_storage mm_draws mm_sizes mm_memo mm_out_strided cat_order layer_norm_eps index_select_negative
 gelu_approximate add_alpha add_promotes add_not_in_place add_in_place_strided add_out_size clamp_nan where_nan
 embedding_padding sum_no_dimension relu_nan div_floor batch_norm_statistics gelu_backward_approximate
-div_wide pow_of_zero pow_negative gelu_minus_zero
+div_wide pow_of_zero pow_negative
 """.split()
 """One of each kind of trial, found in a second or two; the rest take minutes together"""
 

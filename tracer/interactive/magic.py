@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import tempfile
@@ -35,7 +36,7 @@ def _record(shell: Any, line: str, cell: str) -> Trace | None:
 
     try:
         options = vars(_parser().parse_args(shlex.split(line)))
-        if shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)):
+        if _awaits_in_a_loop(shell, cell):
             raise RecordingError(_AWAITS)
         file = options.pop("file")
         with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +46,29 @@ def _record(shell: Any, line: str, cell: str) -> Trace | None:
             trace = load(path)
     except (RecordingError, ValueError) as error:
         raise UsageError(f"tracer: {error}") from None
-    return trace if result.success else None  # IPython has shown the error
+    if result.success:
+        return trace
+    _fail(shell, result.error_before_exec or result.error_in_exec)
+    return None
+
+
+def _awaits_in_a_loop(shell: Any, cell: str) -> bool:
+    """In a kernel a loop runs already, and run_cell can start no second one; in a terminal it starts its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return bool(shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)))
+
+
+def _fail(shell: Any, error: BaseException) -> None:
+    """The cell of the magic fails with this error, which IPython has shown: cells after it are not run."""
+
+    def fail(result: Any) -> None:
+        shell.events.unregister("post_run_cell", fail)
+        result.error_in_exec = error
+
+    shell.events.register("post_run_cell", fail)
 
 
 def _run(shell: Any, line: str, cell: str) -> Any:

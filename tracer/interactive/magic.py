@@ -53,7 +53,7 @@ def _record(shell: Any, line: str, cell: str) -> Trace | None:
 
 
 def _awaits_in_a_loop(shell: Any, cell: str) -> bool:
-    """In a kernel a loop runs already, and run_cell can start no second one; in a terminal it starts its own."""
+    """A kernel has a running loop, and run_cell can start no second one; in a terminal it starts its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

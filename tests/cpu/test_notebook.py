@@ -45,13 +45,12 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict]]:
 def executed(notebook: Any, folder: Path, *, allow_errors: bool) -> None:
     import nbclient
 
-    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
     kernel = nbclient.NotebookClient(
         notebook, timeout=300, allow_errors=allow_errors, resources={"metadata": {"path": str(folder)}}
     )
     kernel.km = kernel.create_kernel_manager()
     kernel.km.kernel_spec.argv[0] = sys.executable
-    kernel.execute()
+    kernel.execute(env=os.environ | {"PYDEVD_DISABLE_FILE_VALIDATION": "1"})
 
 
 def text(cell: list[dict]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from tracer.attach import left
 from tracer.attach.process import Process
 
 pytestmark = pytest.mark.gdb
+GPU_TRACE = Path(__file__).parents[1] / "data" / "gpu.trace.xz"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
 
 # It does what the file `do` says with each ticket for it that it finds, before its script does: its main
@@ -209,6 +211,49 @@ def test_what_a_process_names_is_opened_with_its_rights(tmp_path: Path) -> None:
         signal.signal(signal.SIGIO, before)
         process.kill()
         process.communicate()
+
+
+@needs_root
+@pytest.mark.parametrize(("mode", "line"), [(0o644, "op calls"), (0o600, "")])
+def test_a_summary_is_of_what_the_user_may_read(mode: int, line: str, hostile: Hostile) -> None:
+    path = hostile.folder / "roots.trace.xz"
+    shutil.copy(GPU_TRACE, path)
+    path.chmod(mode)
+    said = left.summary(str(path), Process(hostile.pid))
+    assert line in said
+    assert bool(said) == bool(line)
+
+
+MOVES_ITS_ENVIRONMENT = """\
+import ctypes, mmap, struct, time
+size = 32 << 20
+memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+words = ctypes.addressof((ctypes.c_char * size).from_buffer(memory))
+ctypes.memset(words, 97, size)
+libc = ctypes.CDLL(None)
+libc.sbrk.restype = ctypes.c_void_p
+numbers = [int(word) for word in open("/proc/self/stat").read().rpartition(")")[2].split()[1:]]
+start_code, end_code, start_stack = numbers[22:25]
+start_data, end_data, start_brk = numbers[41:44]
+places = [start_code, end_code, start_data, end_data, start_brk, libc.sbrk(0), start_stack]
+given = struct.pack("12QIi", *places, *[words, words + size] * 2, 0, 0, -1)
+print(libc.prctl(35, 14, given, ctypes.c_ulong(len(given)), 0), flush=True)  # PR_SET_MM, PR_SET_MM_MAP
+time.sleep(600)
+"""
+
+
+def test_an_environment_of_any_length() -> None:
+    """A process may say that its environment is any part of its memory."""
+    command = [sys.executable, "-c", MOVES_ITS_ENVIRONMENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as job:
+        try:
+            assert job.stdout is not None
+            if job.stdout.readline() != b"0\n":
+                pytest.skip("this kernel moves no environment without CONFIG_CHECKPOINT_RESTORE")
+            assert len(Path(f"/proc/{job.pid}/environ").read_bytes()) == 32 << 20
+            assert sum(map(len, Process(job.pid).words("environ"))) == 8 << 20
+        finally:
+            job.kill()
 
 
 @needs_root

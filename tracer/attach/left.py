@@ -24,26 +24,26 @@ _COUNTED = 1 << 28  # bytes of a trace whose hops are counted for its summary; a
 _NOT_OURS = (OSError, TypeError, ValueError, RecordingError)
 
 
-def close_of(pid: int) -> str | None:
-    """Close the trace that this process has left open: its path, None if there is none.
+def close_of(pid: int) -> tuple[str, Process] | None:
+    """Close the trace that this process has left open: its path and the process, None if there is none.
 
     The new program has the invitation to that recording in the environment with which it began.
     """
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            words = file.read().split(b"\0")
-        mark = invitation.NAME.encode() + b"="
-        request = json.loads(next(word for word in words if word.startswith(mark))[len(mark) :])
+        process = Process(pid)
+        mark = f"{invitation.NAME}="
+        request = json.loads(
+            next(word for word in process.words("environ") if word.startswith(mark))[len(mark) :]
+        )
         path, began, before = str(request["path"]), request["process"], request.get("program")
         if began[0] != pid or not before:
             return None
-        process = Process(pid)
         with process.rights():  # the process chose the path, which may be opened
             if not invitation.lives(began, path):
                 return None
         if invitation.program(pid) in (0, before):
             return None
-        return path if close(path, process, request["session"]) else None
+        return (path, process) if close(path, process, request["session"]) else None
     except (*_NOT_OURS, KeyError, IndexError, StopIteration, RecursionError):
         return None
 
@@ -75,16 +75,17 @@ def told(pid: int, shown: str) -> str:
     return f"process {pid} began another program, so its recording ended; {shown} has what it did until then"
 
 
-def summary(path: str, shown: str) -> str:
-    """The closing summary, from the trace; "" if it cannot be read or is large."""
+def summary(path: str, process: Process, shown: str = "") -> str:
+    """The closing summary, from the trace of this process; "" if it cannot be read or is large."""
     from tracer.trace import TraceError, load
 
     try:
-        size = os.path.getsize(path)
-        if size > _COUNTED:
-            return ""
-        found = load(path).certificate
-    except (OSError, TraceError):
+        with process.rights():  # its path may lead to another file by now
+            size = os.path.getsize(path)
+            if size > _COUNTED:
+                return ""
+            found = load(path).certificate
+    except (OSError, TraceError, RecordingError):
         return ""
     names = ("op_calls", "hops", "threads", "processes", "open_hops")
     counts = {name: found[name] for name in names}
@@ -92,7 +93,7 @@ def summary(path: str, shown: str) -> str:
     cuda = found.get("cuda", {})
     return Summary(
         path=path,
-        shown=visible(shown),
+        shown=visible(shown or path),
         **counts,
         size=size,
         api_calls=cuda.get("api_calls", 0),

@@ -34,6 +34,7 @@ START_IT = "start the job with: tracer record"
 
 _FILES = 16  # that may still be opened: a recording needs a few, and imports open some
 _MEMORY = 512 << 20  # of address space: the extension, the mapped trace, a thread and its heap
+_MOST_OF_EXEC = 8 << 20  # bytes of arguments and environment; Linux gives a new program at most 6 MiB
 _SMALL = 1 << 16  # characters of a text that may be anything
 _MOST_SYMBOLS = 1 << 16
 _MOST_NAMES = 1 << 24
@@ -158,10 +159,7 @@ class Process:
 
     def script(self) -> str:
         """The script or module of its command line, "" if it has none."""
-        try:
-            words = (self._folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[1:-1]
-        except OSError:
-            return ""
+        words = self.words("cmdline")[1:-1]
         for option, word in zip(["", *words], words, strict=False):
             if _ENDS_WITH_CODE.fullmatch(option):
                 return ""
@@ -173,11 +171,19 @@ class Process:
 
     def rank(self) -> ranks.Rank | None:
         """Its rank in a job, as its environment says; None if it is alone, or that cannot be read."""
-        try:
-            words = (self._folder / "environ").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            return None
+        words = self.words("environ")
         return ranks.of_this_process(dict(word.split("=", 1) for word in words if "=" in word))
+
+    def words(self, name: str) -> list[str]:
+        """Its "cmdline" or its "environ", not more of them than exec gives; empty if they cannot be read.
+
+        A process may say that they are anywhere in its memory, and of any length.
+        """
+        try:
+            with open(self._folder / name, "rb") as file:
+                return file.read(_MOST_OF_EXEC).decode(errors="replace").split("\0")
+        except OSError:
+            return []
 
     def check(self) -> None:
         """Whether tracer may attach, and fits the Python and the torch of the process."""
@@ -336,10 +342,10 @@ def already_traced(pid: int, debugger: int) -> RecordingError:
 def _is_of_tracer(debugger: int) -> bool | None:
     """Whether it is a gdb that another attach or detach has started; None if it has ended."""
     try:
-        command = Path("/proc", str(debugger), "cmdline").read_bytes()
-    except OSError:
+        command = "".join(Process(debugger).words("cmdline"))
+    except RecordingError:
         return None
-    return GDB_FOLDER.encode() in command if command else None
+    return GDB_FOLDER in command if command else None
 
 
 def not_permitted(pid: int) -> RecordingError:

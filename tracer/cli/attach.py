@@ -159,7 +159,7 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, reque
 
         left.close(path, session.process)
         say(left.told(pid, shown))
-        summary = left.summary(path, shown)
+        summary = left.summary(path, session.process, shown)
     if summary is None:
         raise RecordingError(f"process {pid} ended without a stop; {shown} has what it did until then")
     write(summary)

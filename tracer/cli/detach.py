@@ -21,16 +21,16 @@ def detach(pid: Pid, timeout: Patience = 60.0) -> None:
     from tracer.attach import left
     from tracer.attach.session import Session
 
-    path = left.close_of(pid)
+    closed = left.close_of(pid)
     try:
-        summary = left.summary(path, path) if path else end(Session(pid, timeout, progress))
+        summary = left.summary(*closed) if closed else end(Session(pid, timeout, progress))
     except RecordingError as error:
-        path = left.close_of(pid)  # it may have begun another program meanwhile
-        if path is None:
+        closed = left.close_of(pid)  # it may have begun another program meanwhile
+        if closed is None:
             fail(str(error), USAGE)
-        summary = left.summary(path, path)
+        summary = left.summary(*closed)
     except KeyboardInterrupt:
         fail(f"process {pid} was left as it was; if it is recorded, that goes on", USAGE)
-    if path:
-        say(left.told(pid, path))
+    if closed:
+        say(left.told(pid, closed[0]))
     write(summary)

@@ -138,7 +138,8 @@ int fill_named(int from, unsigned& number, int& to) {
   if (length + sizeof ".part" <= sizeof unfinished) {
     memcpy(unfinished, target, length);
     memcpy(unfinished + length, ".part", sizeof ".part");
-    to = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    unlink(unfinished);  // what a killed dump left, or somebody's link to another file
+    to = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     done = to >= 0 && copy_trace(from, to) && rename(unfinished, target) == 0;
   } else {
     errno = ENAMETOOLONG;

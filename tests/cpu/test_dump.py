@@ -60,6 +60,38 @@ def test_refusals(tmp_path: Path) -> None:
             tracer.dump(tmp_path / "no" / "run.trace")
 
 
+# seccomp: openat (257, on aarch64 56) with O_TMPFILE fails with EOPNOTSUPP, as on file systems without such files.
+WITHOUT_UNNAMED_FILES = """\
+import ctypes, os, platform, struct
+import torch, tracer
+program = b"".join(struct.pack("HBBI", *each) for each in (
+    (0x20, 0, 0, 0), (0x15, 0, 4, 257 if platform.machine() == "x86_64" else 56),
+    (0x20, 0, 0, 32), (0x54, 0, 0, os.O_TMPFILE), (0x15, 0, 1, os.O_TMPFILE), (0x06, 0, 0, 0x0005005F),
+    (0x06, 0, 0, 0x7FFF0000)))
+class Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_char_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+with tracer.record("run.trace"):
+    torch.ones(2).sin()
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(Filter(7, program)), 0, 0) == 0, ctypes.get_errno()
+    tracer.dump("mine.trace")
+"""
+
+
+def test_where_each_file_has_a_name_no_link_is_followed(launcher: Launcher) -> None:
+    launcher.write(WITHOUT_UNNAMED_FILES)
+    theirs, link = launcher.folder / "theirs", launcher.folder / "mine.trace.part"
+    theirs.write_text("theirs")
+    link.symlink_to(theirs)
+    run = launcher.python("script.py")
+    assert (run.status, run.err) == (0, "")
+    assert theirs.read_text() == "theirs"
+    assert not link.is_symlink()
+    assert not link.exists()
+    assert "aten::sin" in set(tracer.load(launcher.folder / "mine.trace").hops["op"].cast(pl.String))
+
+
 def wait_for(found: Callable[[], object]) -> None:
     end = time.monotonic() + TIMEOUT
     while not found():

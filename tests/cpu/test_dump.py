@@ -60,7 +60,7 @@ def test_refusals(tmp_path: Path) -> None:
             tracer.dump(tmp_path / "no" / "run.trace")
 
 
-# seccomp: openat (257, on aarch64 56) with O_TMPFILE fails with EOPNOTSUPP, as on file systems without such files.
+# seccomp: openat (257, on aarch64 56) with O_TMPFILE fails with EOPNOTSUPP, as where there are no such files.
 WITHOUT_UNNAMED_FILES = """\
 import ctypes, os, platform, struct
 import torch, tracer

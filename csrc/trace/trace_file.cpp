@@ -115,10 +115,12 @@ std::string target_of(const std::string& path) {
   return realpath(path.c_str(), target) ? target : path;
 }
 
-// The empty file at `path`, made if need be, with no other recorder.
+// The empty file at `path`, made if need be, with no other recorder. Whoever gave the name made it himself, and its folder may
+// be a stranger's: what was put there since, as a link to another file, is not his.
 std::unique_ptr<Descriptor> open_empty(const std::string& path) {
   for (;;) {
-    int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == ELOOP) errno = EEXIST;
     if (fd < 0) fail("cannot create the trace");
     auto file = std::make_unique<Descriptor>(target_of(path), fd);
     if (!file->lock()) {
@@ -127,7 +129,7 @@ std::unique_ptr<Descriptor> open_empty(const std::string& path) {
     }
     if (!file->is_at(path)) continue;  // replaced in between
     struct stat status;
-    if (fstat(file->get(), &status) == 0 && status.st_size > 0) {
+    if (fstat(file->get(), &status) == 0 && (status.st_size > 0 || status.st_nlink > 1 || !S_ISREG(status.st_mode))) {
       errno = EEXIST;
       fail("the trace already exists");
     }

@@ -214,6 +214,19 @@ def test_gdb_that_is_too_old_or_without_python(launcher: Launcher) -> None:
         assert said in run.err
 
 
+def test_a_link_that_is_planted_meanwhile_is_not_followed(launcher: Launcher) -> None:
+    """The script stands for the owner of the folder, who sees the names of the reports taken."""
+    theirs = launcher.write("theirs", "theirs")
+    plant = "for name in ('stops.md', 'stops.jsonl'): os.remove(name); os.symlink('theirs', name)\n"
+    launcher.write(f"import os, torch\n{plant}torch.neg(torch.ones(1))\n")
+    outputs = ("-o", "stops.md", "-o", "stops.jsonl")
+    run = launcher.run([str(launcher.tracer), "gdb", "-b", "aten::neg", *outputs, "script.py"])
+    assert run.status == 0, run.err
+    assert theirs.read_text() == "theirs"
+    assert "aten::neg" in (launcher.folder / "stops.md").read_text()
+    assert "aten::neg" in (launcher.folder / "stops.jsonl").read_text()
+
+
 FORBID_PTRACE = """
 import ctypes, os, struct, sys
 # seccomp: ptrace (system call 101) fails with EPERM, everything else is allowed

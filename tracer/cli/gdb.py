@@ -341,10 +341,12 @@ def _report(walk: Walk, outputs: list[Path], ended: int | None) -> int:
 
 def _written(path: Path, text: str) -> bool:
     """Writes an output file; False, and one line on stderr, if that fails."""
+    from tracer.export.output import new_file
     from tracer.recording import naming
 
     try:
-        path.write_text(text)
+        with new_file(path) as file:
+            file.write(text.encode())
     except OSError as error:
         say(f"cannot write {path}: {error.strerror}")
         return False

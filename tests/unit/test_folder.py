@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deep import deep
 
 from tracer.base.folder import Folder
 
@@ -101,3 +102,10 @@ def test_no_descriptor_is_left_open(out: Path) -> None:
                 pass
     shutil.rmtree(out)
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_thousand_folders_in_each_other_are_no_hindrance(out: Path) -> None:
+    with deep(out / "real", 1200):
+        with Folder(out) as folder, folder.new("real") as new:
+            new.write("table", b"1")
+        assert names(out / "real") == ["table"]

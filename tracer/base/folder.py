@@ -96,7 +96,8 @@ class Folder:
         try:
             os.unlink(name, dir_fd=self._descriptor)
         except OSError:  # a folder, or nothing
-            shutil.rmtree(f"/proc/self/fd/{self._descriptor}/{name}", ignore_errors=True)
+            with suppress(RecursionError):  # a thousand folders in each other stay
+                shutil.rmtree(f"/proc/self/fd/{self._descriptor}/{name}", ignore_errors=True)
 
 
 def _opened(name: str, at: int | None, named: bool) -> int:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +111,35 @@ def _local(path: str) -> dict[str, str]:
     given = Path(path).absolute()
     if not given.exists():
         raise FleetError(f"{path} does not exist; give traces, folders of traces, or URLs")
-    found = [given]
-    if given.is_dir():
-        named = sorted(file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS))
-        found = [file for file in named if not any(file in other.parents for other in named)]
-    return {str(file): _version(_status(file)) for file in found}
+    found = _below(str(given)) if given.is_dir() else [str(given)]
+    return {file: _version(_status(file)) for file in found}
 
 
-def _status(file: Path) -> os.stat_result:
+def _below(folder: str) -> list[str]:
+    """What is called as traces are, in the folder and those in it; of folders only such without any.
+
+    It may be a stranger's, with any number of folders in each other. No link to a folder is followed.
+    """
+    found, left = [], [folder]
+    while left:
+        try:
+            entries = [*os.scandir(left.pop())]
+        except OSError:  # it may not be read, or has gone
+            continue
+        found += [entry.path for entry in entries if entry.name.endswith(_ENDS)]
+        left += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    parents: set[str] = set()
+    for path in found:
+        while (path := os.path.dirname(path)) not in parents:
+            parents.add(path)
+    return sorted(path for path in found if path not in parents)
+
+
+def _status(path: str) -> os.stat_result:
     try:
-        return file.stat()
+        return os.stat(path)
     except OSError:  # a link in a circle, or to nothing: its reader will say so
-        return file.lstat()
+        return os.lstat(path)
 
 
 def _version(status: os.stat_result) -> str:
@@ -163,13 +181,16 @@ def _system(url: str) -> tuple[Any, str]:
 
 def _short(folders: list[str]) -> dict[str, str]:
     """folder -> its name, with as many parents as make it unlike the others."""
-    names = {}
-    for folder in folders:
-        parts = folder.rstrip("/").split("/")
-        for length in range(1, len(parts) + 1):
-            name = "/".join(parts[-length:])
-            same = [other for other in folders if f"/{other.rstrip('/')}".endswith(f"/{name}")]
-            if len(same) == 1:
-                break
-        names[folder] = name or "/"
-    return names
+    upwards = sorted((folder.rstrip("/").split("/")[::-1], folder) for folder in folders)
+    parts = [each for each, _ in upwards]
+    # Those that are most alike are neighbours.
+    alike = [0, *(_shared(*pair) for pair in pairwise(parts)), 0]
+    return {
+        folder: "/".join(each[max(shared) :: -1]) or "/"
+        for (each, folder), shared in zip(upwards, pairwise(alike), strict=False)
+    }
+
+
+def _shared(one: list[str], other: list[str]) -> int:
+    """How many words they begin with that are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

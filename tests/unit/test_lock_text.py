@@ -298,3 +298,15 @@ def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
             load(path)
     (tmp_path / "good.lock").write_text("tracer dispatch lock 1\n")
     assert load(tmp_path / "good.lock").sections == {}
+
+
+def test_a_lock_of_any_size(tmp_path: Path) -> None:
+    with (tmp_path / "large.lock").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(LockError, match="it is larger than 64 MiB, which no lock is"):
+        load(tmp_path / "large.lock")
+
+
+def test_a_version_of_any_length() -> None:
+    with pytest.raises(LockError, match="line 1: not a dispatch lock"):
+        read(f"tracer dispatch lock {'1' * 5000}\n")

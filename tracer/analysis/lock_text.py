@@ -20,7 +20,8 @@ from tracer.analysis.lock import Lock, Section
 from tracer.base.boundary import open_regular
 
 VERSION = 1
-_FIRST = re.compile(r"tracer dispatch lock (\d+)(?:, torch (\S+))?$")
+_MOST = 64 << 20  # characters; a line of a script takes some 200
+_FIRST = re.compile(r"tracer dispatch lock (\d{1,9})(?:, torch (\S+))?$")
 _CONFLICT = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 _ABOUT = """\
 # The dispatch paths of each Python line: op [key] kernel function, library calls, families of GPU kernels.
@@ -47,7 +48,10 @@ def written(lock: Lock) -> str:
 def load(path: str | os.PathLike[str]) -> Lock:
     """The lock of a file. Raises LockError, OSError and UnicodeDecodeError."""
     with open(open_regular(path), encoding="utf-8") as file:
-        return read(file.read())
+        text = file.read(_MOST + 1)
+    if len(text) > _MOST:
+        raise LockError(f"it is larger than {_MOST >> 20} MiB, which no lock is")
+    return read(text)
 
 
 def read(text: str) -> Lock:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -222,6 +223,19 @@ def test_a_summary_is_of_what_the_user_may_read(mode: int, line: str, hostile: H
     said = left.summary(str(path), Process(hostile.pid))
     assert line in said
     assert bool(said) == bool(line)
+
+
+def test_a_thread_is_no_process(launcher: Launcher) -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        number = thread.native_id or 0
+        said = f"{number} is a thread of process {os.getpid()}"
+        refused(attach(launcher, number), said, advice="give that number")
+    finally:
+        end.set()
+        thread.join()
 
 
 MOVES_ITS_ENVIRONMENT = """\

@@ -73,6 +73,8 @@ class Process:
             raise _no_process(pid) from None
         if not self.is_running():
             raise _no_process(pid)
+        if self._numbers("Tgid") not in ([pid], []):
+            raise RecordingError(f"{pid} is a thread of process {self._numbers('Tgid')[0]}; give that number")
         self._program = invitation.program(pid)
         self._groups = self._numbers("Gid")[1:2] + self._numbers("Groups")
         self._has_executed = False

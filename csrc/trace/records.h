@@ -197,7 +197,7 @@ enum HopEvent : uint64_t {
 //   kModulePath, 0: in none)
 // kThreadKeys, from here on the thread adds these dispatch keys and hides those:  1: bits 0..31 id of a kKeysOfThread
 // kValue, the innermost open hop returns tensors; its kExit follows:
-//   1: bits 0..62 hash of their values
+//   1: bits 0..62 hash of their values (0: left out of a redacted trace)
 //   2: bits 0..2 ValueFlags, bits 48..60 depth (open hops of the thread, this one included)
 // kTensor, which tensor one of a call is, those of its signature in their order: of the kEnter that follows, or of a kResults:
 //   1: bits 0..37 number of its storage, which no other storage of the process has (0: none or not known), bits 38..61

@@ -262,3 +262,20 @@ def test_numbers_and_structure_stay(recorded: tuple[Launcher, str]) -> None:
 def test_it_has_the_permissions_of_its_source(recorded: tuple[Launcher, str]) -> None:
     launcher, _ = recorded
     assert stat.S_IMODE((launcher.folder / "out.trace.xz").stat().st_mode) == 0o600
+
+
+def test_values_of_a_small_tensor_are_not_to_be_tried(launcher: Launcher) -> None:
+    launcher.write("import torch\n(torch.tensor([4711]) + 0, torch.tensor([float('nan')]) + 0)\n")
+    assert launcher.record("--values", "all", "-o", "run.trace", "script.py").status == 0
+    printed = tracer(launcher, "pack", "run.trace", "--redact", "-o", "out.trace.xz").out
+    before, after = (load(launcher.folder / name) for name in ("run.trace", "out.trace.xz"))
+    hashes = before.values["hash"].drop_nulls()
+    assert len(hashes) >= 4
+    assert f"{len(hashes)} hashes of results\n" in printed
+    assert after.values["hash"].null_count() == len(before.values)
+    assert after.values.drop("hash").equals(before.values.drop("hash"))
+    assert before.values["nan"].any()
+    data = unpacked(launcher.folder / "out.trace.xz")
+    assert not any(number.to_bytes(8, "little")[:7] in data for number in hashes)
+    same = ("id", "op", "start_ns", "end_ns")
+    assert after.hops.select(same).equals(before.hops.select(same))

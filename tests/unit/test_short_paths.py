@@ -28,3 +28,17 @@ def test_a_file_is_named_from_the_folder_of_the_script(file: str, short: str) ->
 def test_without_a_folder_only_the_name_is_left() -> None:
     assert short_path("/projects/net_old/block.py", "") == "block.py"
     assert short_path("/projects/net_old/block.py", "/projects/net") == "block.py"
+
+
+@pytest.mark.parametrize(
+    ("folder", "short"),
+    [
+        ("/home/me/secret/scripts", "../parts/net.py"),
+        ("/home/me/secret", "parts/net.py"),
+        ("/home/shared", "parts/net.py"),
+        ("/home/me/secret_too", "parts/net.py"),
+        ("/", "parts/net.py"),
+    ],
+)
+def test_the_way_to_the_current_folder_is_not_told(folder: str, short: str) -> None:
+    assert short_path("/home/me/secret/parts/net.py", folder, "/home/me/secret") == short

@@ -14,7 +14,8 @@ def short_path(file: str, folder: str, cwd: str = "") -> str:
     """Relative to the installed packages, to Python's library, or to a folder; else the name alone.
 
     A relative path stays as it is. A file that is not below `folder` but below `cwd` is relative to the
-    folder, `../parts/net.py`.
+    folder, `../parts/net.py`, if that is below `cwd` too. Else it is relative to `cwd`, since the way there
+    would name the folders of both.
     """
     if not file.startswith("/"):
         return file
@@ -25,7 +26,7 @@ def short_path(file: str, folder: str, cwd: str = "") -> str:
     if folder and file.startswith(f"{folder}/"):
         return file[len(folder) + 1 :]
     if cwd and file.startswith(f"{cwd}/"):
-        return posixpath.relpath(file, folder)
+        return posixpath.relpath(file, folder if folder.startswith(f"{cwd}/") else cwd)
     return posixpath.basename(file)
 
 

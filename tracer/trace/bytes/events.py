@@ -176,6 +176,14 @@ def whole_events(words: NDArray[np.uint64]) -> int:
     return int(heads[last])
 
 
+def hashes(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Where hashes of results are, also of events that are not whole."""
+    heads = np.flatnonzero(words.view(np.int64) < 0)
+    kinds, _ = _kinds(words[heads])
+    at = heads[kinds == fmt.VALUE] + 1
+    return at[at < len(words)]
+
+
 def outermost_enters(words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where hops are entered while no other is open, and when (ticks)."""
     enters = np.flatnonzero(words >> np.uint64(fmt.EVENT_KIND_SHIFT) == _ENTER)

@@ -43,10 +43,11 @@ def values_table(columns: Columns, definition: NDArray[np.int32], flags_of: Sequ
     of_hops = np.append(np.array(flags_of, np.int64), 0)[definition[columns["hop"][known]]]
     flags = columns["flags"][known]
     unread = pl.Series(flags & np.uint64(fmt.VALUE_UNREAD) != 0)
+    left_out = pl.Series(columns["hash"][known] == 0)
     table = pl.DataFrame(
         {
             "hop": indices(columns["hop"][known]),
-            "hash": pl.Series(columns["hash"][known]).set(unread, None),
+            "hash": pl.Series(columns["hash"][known]).set(unread | left_out, None),
             "nan": pl.Series(flags & np.uint64(fmt.VALUE_NAN) != 0).set(unread, None),
             "infinite": pl.Series(flags & np.uint64(fmt.VALUE_INFINITE) != 0).set(unread, None),
             "view": of_hops & fmt.VIEW_HOP != 0,

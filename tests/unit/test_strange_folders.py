@@ -51,9 +51,9 @@ def test_names_have_as_many_parents_as_it_takes(folders: set[str]) -> None:
     names = _short(sorted(folders))
     assert names.keys() == folders
     for folder, name in names.items():
-        alike = [other for other in folders if f"/{other.rstrip('/')}".endswith(f"/{name.rstrip('/')}")]
+        same = [other for other in folders if f"/{other.rstrip('/')}".endswith(f"/{name.rstrip('/')}")]
         assert folder.endswith(name)
-        assert alike == [folder] or name == (folder.rstrip("/") or "/")
+        assert same == [folder] or name == (folder.rstrip("/") or "/")
         shorter = name.partition("/")[2]
         same = [other for other in folders if f"/{other.rstrip('/')}".endswith(f"/{shorter}")]
         assert not shorter or len(same) > 1

@@ -183,11 +183,11 @@ def _short(folders: list[str]) -> dict[str, str]:
     """folder -> its name, with as many parents as make it unlike the others."""
     upwards = sorted((folder.rstrip("/").split("/")[::-1], folder) for folder in folders)
     parts = [each for each, _ in upwards]
-    # Those that are most alike are neighbours.
-    alike = [0, *(_shared(*pair) for pair in pairwise(parts)), 0]
+    # Those that share most words are neighbours.
+    shared = [0, *(_shared(*pair) for pair in pairwise(parts)), 0]
     return {
-        folder: "/".join(each[max(shared) :: -1]) or "/"
-        for (each, folder), shared in zip(upwards, pairwise(alike), strict=False)
+        folder: "/".join(each[max(both) :: -1]) or "/"
+        for (each, folder), both in zip(upwards, pairwise(shared), strict=False)
     }
 
 

@@ -132,6 +132,7 @@ def _load(jobs: bool) -> None:
         _parse_once()
     gc.collect()
     gc.freeze()  # a collection in a child would touch the pages of all objects, and so copy them
+    atexit.register(gc.unfreeze)  # the last one is the interpreter's: torch 2.15 says what it leaves
 
 
 def _parse_once() -> None:

@@ -8,34 +8,73 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+Handler = Any
+"""As signal.getsignal gives it"""
+Action = Any
+"""A struct sigaction"""
 
 
 @contextmanager
 def waiting(*, then_raised: bool = True) -> Iterator[None]:
-    """Delays Ctrl-C until the block ends; then raises it (`then_raised`) or drops it."""
+    """Delays signals that the program handles, and Ctrl-C, until the block ends; then they are raised.
+
+    Without `then_raised` Ctrl-C is dropped. A handler may raise, as one of a timeout does.
+    """
     # current_thread() would make a lasting object for a thread that the program does not know.
-    if threading.get_ident() != threading.main_thread().ident:
+    sigaction = _sigaction() if threading.get_ident() == threading.main_thread().ident else None
+    if sigaction is None:
         yield
         return
-    interrupted = False
-
-    def note(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-
-    found = _action()
-    if found is None:
-        yield
-        return
-    action, sigaction = found
-    before = signal.signal(signal.SIGINT, note)
+    noted: list[int] = []
+    given: list[int] = [
+        n for n in signal.valid_signals() if n == signal.SIGINT or callable(signal.getsignal(n))
+    ]
+    kept: dict[int, tuple[Handler, Action]] = {}
+    raised = _retried(given, lambda number: _take(number, kept, noted, sigaction))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-        sigaction(signal.SIGINT, action, None)
-    if interrupted and then_raised:
-        signal.raise_signal(signal.SIGINT)
+        raised = _retried([*kept], lambda number: _give_back(number, kept, sigaction)) or raised
+        for each in noted:
+            if each != signal.SIGINT or then_raised:
+                signal.raise_signal(each)
+        if raised is not None and (then_raised or not isinstance(raised, KeyboardInterrupt)):
+            raise raised
+
+
+def _retried(numbers: list[int], what: Callable[[int], None]) -> BaseException | None:
+    """Does it for each signal; returns what a handler of the program raised meanwhile."""
+    raised = None
+    while numbers:
+        try:
+            what(numbers[-1])
+            numbers.pop()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or is_of_the_program(error):
+                raised = error
+            else:  # an audit hook of the program refuses it
+                numbers.pop()
+    return raised
+
+
+def _take(
+    number: int, kept: dict[int, tuple[Handler, Action]], noted: list[int], sigaction: Callable[..., object]
+) -> None:
+    if number not in kept:
+        action = ctypes.create_string_buffer(512)  # more than a struct sigaction
+        sigaction(number, None, action)  # a library may have installed one that Python does not know
+        kept[number] = signal.getsignal(number), action
+    signal.signal(number, lambda number, _: noted.append(number))
+
+
+def _give_back(
+    number: int, kept: dict[int, tuple[Handler, Action]], sigaction: Callable[..., object]
+) -> None:
+    handler, action = kept[number]
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    sigaction(number, action, None)
 
 
 def is_of_the_program(error: BaseException) -> bool:
@@ -61,17 +100,12 @@ def _handlers() -> set[CodeType]:
     return {function.__code__ for function in functions if type(function) is FunctionType}
 
 
-def _action() -> tuple[ctypes.Array[ctypes.c_char], Callable[..., object]] | None:
-    """The handler that the kernel calls, and what sets it; None: an audit hook of the program refuses ctypes.
-
-    A library may have installed one that Python does not know.
-    """
+def _sigaction() -> Callable[..., object] | None:
+    """What sets the handler that the kernel calls; None: an audit hook of the program refuses ctypes."""
     try:
-        action = ctypes.create_string_buffer(512)  # more than a struct sigaction
-        sigaction = ctypes.CDLL(None).sigaction
-        sigaction(signal.SIGINT, None, action)
+        found: Callable[..., object] = ctypes.CDLL(None).sigaction
     except Exception as error:
         if is_of_the_program(error):
             raise
         return None
-    return action, sigaction
+    return found

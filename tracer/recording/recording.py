@@ -97,60 +97,68 @@ class Recording:
 
     def start(self) -> Recording:
         """Begin. Raises RecordingError if a recording is running, or if the file cannot be written."""
+        try:
+            with locks.recording, interrupts.waiting():
+                return self._start()
+        except BaseException:  # a handler of the program may raise once it has begun, and nobody would end it
+            if self._running and not self._launched:
+                self.stop()
+            raise
+
+    def _start(self) -> Recording:
         global _current
-        with locks.recording:
-            if _current is not None and _current._pid == os.getpid():
-                raise RecordingError(f"a recording to {_current.path} is already running; stop it first")
-            if self.summary is not None:
-                raise RecordingError(f"the recording to {self._shown} has ended; create a new one")
-            native = extension.load()
-            outer = native.recording()
-            if outer is not None:
-                return self._start_inside(outer)
-            if self._unusable is None:
-                self._unusable = cuda_part.why_unusable(self._options)
-            self._reserve()
-            self._began = time.time()
-            native.forget_lines()
-            try:
-                self._create(native)
-                if not native.arm(self._options.ops)["operators"]:
-                    say(f"no operator matches {', '.join(self._options.ops)} yet")
-                facts = environment.snapshot(self._options.document())
-                facts |= {"attached": True} if self._attached is not None else {}
-                facts |= {"launched": True} if self._launched else {}
-                write_document(native, "environment", facts)
-                write_document(native, "libraries", native.libraries())
-                write_names(native)
-                cuda_part.begin(native, self._options, self._unusable)
-                follow_python(native, self._options)
-                overrides.begin(self._options)
-                native.take_place()
-            except BaseException as error:
-                self._undo(native)
-                if isinstance(error, PermissionError) and self._attached is not None:
-                    raise RecordingError(
-                        f"cannot record to {self._shown}: permission denied; "
-                        "give -o a folder that the job's user may write"
-                    ) from error
-                if isinstance(error, (OSError, RuntimeError)):
-                    raise RecordingError(f"cannot record to {self._shown}: {error}") from error
-                raise
-            os.environ[invitation.NAME] = self._invitation()
-            self._native = native
-            self._pid = os.getpid()
-            self._running = True
-            if not self._launched:
-                if self._attached is None:
-                    _current = self
-                self._finalizer = stop_last(self.stop_at_exit)
-                atexit.register(self._at_exit)
-            close_with_multiprocessing(self)
-            native.keep_dumps(self._options.max_dumps)
-            native.start(runs_ops=self._attached is None)  # else this thread is tracer's own
-            if self._options.is_ring:
-                native.dump_on_signal()  # unless the script has claimed SIGUSR2
-            steps.begin(native, self._options, None if self._attached is None else self._stop_apart)
+        if _current is not None and _current._pid == os.getpid():
+            raise RecordingError(f"a recording to {_current.path} is already running; stop it first")
+        if self.summary is not None:
+            raise RecordingError(f"the recording to {self._shown} has ended; create a new one")
+        native = extension.load()
+        outer = native.recording()
+        if outer is not None:
+            return self._start_inside(outer)
+        if self._unusable is None:
+            self._unusable = cuda_part.why_unusable(self._options)
+        self._reserve()
+        self._began = time.time()
+        native.forget_lines()
+        try:
+            self._create(native)
+            if not native.arm(self._options.ops)["operators"]:
+                say(f"no operator matches {', '.join(self._options.ops)} yet")
+            facts = environment.snapshot(self._options.document())
+            facts |= {"attached": True} if self._attached is not None else {}
+            facts |= {"launched": True} if self._launched else {}
+            write_document(native, "environment", facts)
+            write_document(native, "libraries", native.libraries())
+            write_names(native)
+            cuda_part.begin(native, self._options, self._unusable)
+            follow_python(native, self._options)
+            overrides.begin(self._options)
+            native.take_place()
+        except BaseException as error:
+            self._undo(native)
+            if isinstance(error, PermissionError) and self._attached is not None:
+                raise RecordingError(
+                    f"cannot record to {self._shown}: permission denied; "
+                    "give -o a folder that the job's user may write"
+                ) from error
+            if isinstance(error, (OSError, RuntimeError)):
+                raise RecordingError(f"cannot record to {self._shown}: {error}") from error
+            raise
+        os.environ[invitation.NAME] = self._invitation()
+        self._native = native
+        self._pid = os.getpid()
+        self._running = True
+        if not self._launched:
+            if self._attached is None:
+                _current = self
+            self._finalizer = stop_last(self.stop_at_exit)
+            atexit.register(self._at_exit)
+        close_with_multiprocessing(self)
+        native.keep_dumps(self._options.max_dumps)
+        native.start(runs_ops=self._attached is None)  # else this thread is tracer's own
+        if self._options.is_ring:
+            native.dump_on_signal()  # unless the script has claimed SIGUSR2
+        steps.begin(native, self._options, None if self._attached is None else self._stop_apart)
         return self
 
     def stop(self, *, at_exit: bool = False) -> Summary | None:
@@ -159,7 +167,8 @@ class Recording:
         Does nothing if the recording has ended. Raises RecordingError if it never began.
         """
         global _current
-        with locks.recording:
+        # Less than a second, and the trace stays whole.
+        with locks.recording, interrupts.waiting(then_raised=not at_exit):
             if not self._running:
                 if self._native is None and self._inside is None:
                     raise RecordingError("this recording has not begun; call start() first")
@@ -176,8 +185,7 @@ class Recording:
                 close_part(native, self._began, at_exit)
                 return None
             self._forget_the_exit()
-            with interrupts.waiting(then_raised=not at_exit):  # less than a second, and the trace stays whole
-                self._close(native, at_exit)
+            self._close(native, at_exit)
             if self._attached is not None and self.summary is not None:
                 self._attached(self.summary)
         return self.summary

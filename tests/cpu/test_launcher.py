@@ -215,6 +215,18 @@ def test_environment_of_the_script(launcher: Launcher) -> None:
     launcher.same("script.py", extra={"OWN": "value"})
 
 
+@pytest.mark.fresh
+def test_without_a_locale(launcher: Launcher) -> None:
+    """In a container: Python is in UTF-8 mode, unless another Python has set LC_CTYPE for it."""
+    launcher.write(
+        "import locale, os, sys, torch\n"
+        "print(sys.flags.utf8_mode, open(__file__).encoding, locale.getpreferredencoding())\n"
+        "print(os.environ.get('LC_CTYPE'), sys.stdout.errors)\n"
+    )
+    run = launcher.same("script.py", without=("LANG", "LC_ALL", "LC_CTYPE"), fresh=True)
+    assert run.out.startswith("1 utf-8 ")
+
+
 def test_without_torch(launcher: Launcher) -> None:
     launcher.write("print('hello')\n")
     traced = launcher.same("script.py")

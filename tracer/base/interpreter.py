@@ -39,6 +39,22 @@ def script(*words: str, flags: Sequence[str] = ()) -> list[str]:
     return [sys.executable, *flags, *words]
 
 
+def given_environment() -> dict[str, str]:
+    """The variables with which a program would begin in place of this one.
+
+    Python itself sets LC_CTYPE where the locale is C (PEP 538). The next one would not be in UTF-8 mode then.
+    """
+    variables = dict(os.environ)
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            was_given = any(word.startswith(b"LC_CTYPE=") for word in file.read().split(b"\0"))
+    except OSError:
+        return variables
+    if not was_given:
+        variables.pop("LC_CTYPE", None)
+    return variables
+
+
 def ask(python: str, text: str) -> subprocess.CompletedProcess[str]:
     """Runs `text` in any Python, also one too old for `-P`: in the root, where no stranger has modules."""
     import subprocess

@@ -182,10 +182,12 @@ def _site_folders() -> list[str]:
 
 
 def _become(command: list[str], request: dict[str, object] | None) -> NoReturn:
-    environment = os.environ | ({"TRACER_RECORD": json.dumps(request)} if request else {})
+    ours = {"TRACER_RECORD": json.dumps(request)} if request else {}
     flags = interpreter.options(sys.orig_argv) + _flag_of_ours()
     try:
-        os.execve(sys.executable, interpreter.script(*command, flags=flags), environment)
+        os.execve(
+            sys.executable, interpreter.script(*command, flags=flags), interpreter.given_environment() | ours
+        )
     except OSError as error:
         if request and request["reserved"]:
             naming.remove_if_empty(str(request["path"]))

@@ -29,6 +29,11 @@ uint64_t numbered = 0;
 constexpr size_t kFewest = 1024;
 size_t sweep_at = kFewest;
 
+// The storages numbered last. Most die young, and a StorageImpl that is kept lies between blocks of the program's heap, which
+// cannot be joined then: it asks the kernel for new pages.
+constexpr size_t kYoung = 16;
+std::array<const c10::StorageImpl*, kYoung> young{};
+
 // torch::Storage of Python, which older releases free with the last weak reference: that may run Python.
 bool owns_python_object(const c10::StorageImpl& storage) {
   auto owns = [](const auto& slot) {
@@ -38,10 +43,24 @@ bool owns_python_object(const c10::StorageImpl& storage) {
   return owns(*storage.pyobj_slot());
 }
 
+bool is_gone(const Known& known, const c10::StorageImpl& storage) { return known.storage.expired() && !owns_python_object(storage); }
+
+// With the lock; `gone` is to be destroyed without it.
+void take_gone_young(std::vector<WeakStorage>& gone) {
+  for (const c10::StorageImpl*& one : young) {
+    auto it = one ? known_storages.find(one) : known_storages.end();
+    if (it == known_storages.end() || !is_gone(it->second, *one)) continue;
+    gone.push_back(std::move(it->second.storage));
+    known_storages.erase(it);
+    one = nullptr;
+  }
+}
+
 // With the lock; `gone` is to be destroyed without it.
 void take_gone(std::vector<WeakStorage>& gone) {
+  young.fill(nullptr);
   for (auto it = known_storages.begin(); it != known_storages.end();) {
-    if (!it->second.storage.expired() || owns_python_object(*it->first)) {
+    if (!is_gone(it->second, *it->first)) {
       ++it;
       continue;
     }
@@ -58,9 +77,11 @@ uint64_t number_of(const c10::Storage& storage) {
   auto found = known_storages.find(storage.unsafeGetStorageImpl());
   if (found != known_storages.end()) return found->second.number;
   if (!trace::recording_epoch.load()) return 0;  // all were forgotten
+  take_gone_young(gone);
   if (known_storages.size() >= sweep_at) take_gone(gone);
   if (numbered >= trace::kStorageMask) return 0;
   known_storages.emplace(storage.unsafeGetStorageImpl(), Known{storage.getWeakStorageImpl(), numbered + 1});
+  young[numbered % kYoung] = storage.unsafeGetStorageImpl();
   return ++numbered;
 }
 
@@ -111,6 +132,7 @@ void forget_storages() noexcept {
   std::unordered_map<const c10::StorageImpl*, Known> gone;
   std::lock_guard guard(storages_lock);
   gone.swap(known_storages);
+  young.fill(nullptr);
   numbered = 0;
   sweep_at = kFewest;
 }

@@ -204,6 +204,7 @@ py::dict own_cost() {
   of_loop["inner"] = whole(loop.inner);
   out["program"] = of_timed(program);
   out["loop"] = of_loop;
+  out["boxed"] = loop.boxed;
   return out;
 }
 

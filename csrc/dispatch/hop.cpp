@@ -4,6 +4,7 @@
 #include <ATen/SequenceNumber.h>
 
 #include <algorithm>
+#include <array>
 
 #include "../python/module_calls.h"
 #include "../python/running_frame.h"
@@ -257,15 +258,24 @@ __attribute__((noinline, cold)) void HopScope::note_results(BoxedArguments resul
   if (timed) add_timed(kTimedExit, began, noted, lane->now());
 }
 
+namespace {
+
+__attribute__((always_inline)) inline void run_boxed(Hop* hop, c10::impl::OperatorEntry& entry, const c10::OperatorHandle& op,
+                                                     c10::DispatchKeySet keys, void* const* frame, torch::jit::Stack* stack) {
+  HopScope scope;
+  scope.enter(hop, keys, frame, entry, *stack);
+  hop->original.callBoxed(op, keys, stack);
+  scope.returned(*stack, entry.hasSchema() ? entry.schema().returns().size() : 0);
+}
+
+}  // namespace
+
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   c10::impl::OperatorEntry& entry = torch_abi::entry_of(op);
   native::taken_over(functor);
   Hop* hop = is_hop(functor) ? static_cast<Hop*>(functor) : hop_of_boxed(functor, entry, keys);
   if (!recording()) return hop->original.callBoxed(op, keys, stack);
-  HopScope scope;
-  scope.enter(hop, keys, TRACER_FRAME(), entry, *stack);
-  hop->original.callBoxed(op, keys, stack);
-  scope.returned(*stack, entry.hasSchema() ? entry.schema().returns().size() : 0);
+  run_boxed(hop, entry, op, keys, TRACER_FRAME(), stack);
 }
 
 namespace {
@@ -286,9 +296,89 @@ __attribute__((noinline)) size_t measured_hop(Hop* hop, const at::Tensor& tensor
   return result;
 }
 
+const at::Tensor& measured_tensor() {
+  static const at::Tensor& made = *new at::Tensor(at::detail::empty_cpu({4, 4}, at::kFloat));  // no op is called
+  return made;
+}
+
+// Two kernels with the arguments of most op calls: tensors and a number; sizes, strides and options of a new tensor.
+__attribute__((noinline)) at::Tensor& kernel_of_tensors(at::Tensor& self, const at::Tensor& other, const at::Scalar& number) {
+  asm volatile("" ::"r"(&other), "r"(&number));
+  return self;
+}
+__attribute__((noinline)) at::Tensor kernel_of_sizes(c10::SymIntArrayRef, c10::SymIntArrayRef, std::optional<at::ScalarType>,
+                                                     std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return measured_tensor();
+}
+
+void measured_boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  run_boxed(static_cast<Hop*>(functor), torch_abi::entry_of(op), op, keys, TRACER_FRAME(), stack);
+}
+
+// Names for the lane what a hop of these arguments would.
+void name_arguments(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  BoxedArguments arguments = last_arguments(*stack, op.schema().arguments().size());
+  signature_of(trace::thread_lane, arguments);
+  stack->resize(stack->size() - arguments.size);
+  stack->emplace_back(measured_tensor());
+  write_results(trace::thread_lane, last_arguments(*stack, 1));
+}
+
+// The same ops as bare kernels, and wrapped as arming.cpp wraps them for `--values scalars`: the caller boxes the arguments,
+// and behind the hop they are unboxed. All of that is tracer's cost.
+struct UsualOps {
+  c10::OperatorHandle of_tensors, of_sizes;
+  at::Tensor self = measured_tensor(), other = at::detail::empty_cpu({4, 4}, at::kFloat);
+  at::Scalar number{0.5};
+  std::array<c10::SymInt, 2> sizes{c10::SymInt(4), c10::SymInt(4)}, strides{c10::SymInt(4), c10::SymInt(1)};
+  bool turn = false;
+
+  struct Kernels {
+    c10::KernelFunction of_tensors, of_sizes;
+  };
+  Kernels bare{c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(kernel_of_tensors)),
+               c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(kernel_of_sizes))};
+  Kernels named{c10::KernelFunction::makeFromBoxedFunction<&name_arguments>(),
+                c10::KernelFunction::makeFromBoxedFunction<&name_arguments>()};
+  Kernels wrapped{wrap(bare.of_tensors), wrap(bare.of_sizes)};
+
+  static c10::KernelFunction wrap(const c10::KernelFunction& kernel) {
+    auto* hop = new Hop(kernel, nullptr, 0, 0);
+    c10::raw::intrusive_ptr::incref(hop);
+    c10::KernelFunction made = kernel;
+    torch_abi::TableEntry entry(made);
+    entry.set_functor(hop);
+    entry.set_boxed(reinterpret_cast<void*>(&measured_boxed_hop));
+    entry.set_unboxed(nullptr);
+    entry.set_sym_unboxed(nullptr);
+    return made;
+  }
+
+  // One of the two, in turns.
+  void call(const Kernels& kernels) {
+    constexpr c10::DispatchKeySet keys(c10::DispatchKey::CPU);
+    if ((turn = !turn))
+      kernels.of_tensors.call<at::Tensor&, at::Tensor&, const at::Tensor&, const at::Scalar&>(of_tensors, keys, self, other, number);
+    else
+      kernels.of_sizes.call<at::Tensor, c10::SymIntArrayRef, c10::SymIntArrayRef, std::optional<at::ScalarType>, std::optional<at::Layout>,
+                            std::optional<at::Device>, std::optional<bool>>(of_sizes, keys, sizes, strides, at::kFloat, std::nullopt,
+                                                                            at::kCPU, std::nullopt);
+  }
+};
+
+// nullptr: this torch has not the schemas. Lives for ever, as hops do.
+UsualOps* usual_ops() {
+  static UsualOps* const made = []() -> UsualOps* {
+    auto of_tensors = c10::Dispatcher::singleton().findSchema({"aten::add_", "Tensor"});
+    auto of_sizes = c10::Dispatcher::singleton().findSchema({"aten::empty_strided", ""});
+    return of_tensors && of_sizes ? new UsualOps{*of_tensors, *of_sizes} : nullptr;
+  }();
+  return made;
+}
+
 template <class Body>
 double mean_ns(Lane* lane, const Body& body) {
-  constexpr int kHops = 10000, kRounds = 5;
+  constexpr int kHops = 1000, kRounds = 50;  // a round is shorter than a time slice
   double best = 1e9;
   for (int round = 0; round < kRounds; ++round) {
     lane->next = lane->window_start(0);
@@ -315,9 +405,10 @@ HopLoop loop_of_hops() {
   uint32_t flags = trace::recording_file() ? trace::recording_file()->flags() : 0;
   lane->source = flags & trace::kSource;
   lane->shapes = flags & trace::kShapes;
+  lane->scalars = lane->results = flags & trace::kScalars;
   lane->start_ticks = trace::ticks();
   Lane* own = std::exchange(trace::thread_lane, lane);
-  at::Tensor tensor = at::detail::empty_cpu({4, 4}, at::kFloat);  // no op is called
+  const at::Tensor& tensor = measured_tensor();
   // The scratch lane belongs to no recording, and its chunk is memory. What it names must not get into the file, so it is
   // named here once: definitions of a lane of no epoch go nowhere.
   lane->epoch = ~0u;
@@ -327,15 +418,20 @@ HopLoop loop_of_hops() {
   size_t filled = 0;
   add_tensor_argument<const at::Tensor&>(argument, filled, 0, tensor);
   if (lane->shapes) signature_of(lane, TensorArguments{argument, filled});
+  UsualOps* boxed = lane->scalars ? usual_ops() : nullptr;
+  for (int op = 0; boxed && op < 2; ++op) boxed->call(boxed->named);
+  found.boxed = boxed;
   write_what_runs(lane);
   // Where nothing is recorded, it looks like a lane of the recording to this thread, and to no other.
   lane->epoch = 0;
   hop->described_epoch = 0;
-  double bare = mean_ns(lane, [&] { measured_kernel(tensor); });
+  auto alone = [&] { boxed ? boxed->call(boxed->bare) : void(measured_kernel(tensor)); };
+  auto with_hop = [&] { boxed ? boxed->call(boxed->wrapped) : void(measured_hop(hop, tensor)); };
+  double bare = mean_ns(lane, alone);
   auto measure = [&](HopLoop::Kind& kind, uint32_t depth) {
     lane->depth = depth;
     forget_timed();
-    kind.ns = std::max(mean_ns(lane, [&] { measured_hop(hop, tensor); }) - bare, 0.0);
+    kind.ns = std::max(mean_ns(lane, with_hop) - bare, 0.0);
     kind.timed = timed_hops();
   };
   measure(found.outermost, 0);

@@ -37,12 +37,14 @@ struct TimedHops {
 TimedHops timed_hops();
 void forget_timed() noexcept;
 
-// Recording a hop of one small tensor in a loop: all of it, in nanoseconds, and those of its events that were timed.
+// Recording a hop of one small tensor in a loop: all of it, in nanoseconds, and those of its events that were timed. With
+// `--values scalars` two ops in turns that are called boxed, as the program's were.
 struct HopLoop {
   struct Kind {
     double ns = 0;
     TimedHops timed;
   } outermost, inner;
+  bool boxed = false;
 };
 
 // With the options of the recording that has just stopped; zeros while one is running. Forgets what was timed.

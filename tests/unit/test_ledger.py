@@ -104,6 +104,22 @@ def test_what_tracer_costs_is_taken_out_of_the_time_that_it_is_in() -> None:
     assert (found.own_ns, found.bare_ns, found.unknown) == (720, 9280, ())
 
 
+@pytest.mark.parametrize(
+    ("values", "boxed", "why"),
+    [
+        ("none", False, []),
+        ("scalars", True, []),
+        ("scalars", False, ["the cost of --values scalars was not measured (old trace)"]),
+        ("hash", False, ["the cost of hashing results (--values hash) is not measured"]),
+        ("all", True, ["the cost of hashing results (--values hash) is not measured"]),
+    ],
+)
+def test_the_cost_of_values_is_known_of_scalars(values: str, boxed: bool, why: list[str]) -> None:
+    certificate = {"own_cost": {0: COST["own_cost"][0] | {"boxed": boxed}}}
+    made = trace(training(), certificate=certificate, environment={"options": {"values": values}})
+    assert list(ledger(made, 0, 0, 0).unknown) == why
+
+
 def test_a_cost_larger_than_its_layer_makes_the_rest_negative() -> None:
     rows = [row(0, "aten::a", "CPU", 0, 5, rule="kernel"), row(1, "aten::b", "CPU", 5, 10_000, rule="kernel")]
     found = ledger(trace(rows, certificate=COST), 0, 0, 0)

@@ -257,8 +257,11 @@ def _unknown(trace: Trace, cost: OwnCost | None) -> tuple[str, ...]:
         why.append("the cost of following compiled code is not measured")
     if options.get("memory"):
         why.append("the cost of --memory is not measured")
-    if options.get("values", "none") not in ("none", None):
-        why.append("the cost of --values is not measured")
+    values = options.get("values") or "none"
+    if values in ("hash", "all"):
+        why.append("the cost of hashing results (--values hash) is not measured")
+    elif values != "none" and cost is not None and not cost.boxed:
+        why.append("the cost of --values scalars was not measured (old trace)")
     return tuple(why)
 
 

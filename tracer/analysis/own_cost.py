@@ -27,12 +27,13 @@ class OwnCost:
     """Of outermost hops, which also look for the Python line, and of those inside other hops.
 
     `timed`: how many events the process timed in the program; 0: the costs are those of a loop, which are
-    lower bounds.
+    lower bounds. `boxed`: the loop called ops as `--values scalars` does.
     """
 
     outermost: HopCost
     inner: HopCost
     timed: int
+    boxed: bool = False
 
 
 def own_cost(certificate: Mapping[str, Any], process: int) -> OwnCost | None:
@@ -50,7 +51,7 @@ def own_cost(certificate: Mapping[str, Any], process: int) -> OwnCost | None:
     if outermost is None or inner is None or not (_is_known(outermost) and _is_known(inner)):
         return None
     timed = sum(_events(program, kind) for kind in ("outermost", "inner", "exit"))
-    return OwnCost(outermost, inner, timed if timed >= FEWEST else 0)
+    return OwnCost(outermost, inner, timed if timed >= FEWEST else 0, stated.get("boxed") is True)
 
 
 def _is_known(cost: HopCost) -> bool:

@@ -256,6 +256,7 @@ _DOCUMENTS: dict[str, Any] = {
         "own_cost": {
             "program": _TIMED,
             "loop": {"outermost": {**_TIMED, "ns": _number}, "inner": {**_TIMED, "ns": _number}},
+            "boxed": _flag,
         },
         "steps": {"wanted": [_whole_or_null], "ended": _count, "counted_by": _text},
         "compiled": {

@@ -45,7 +45,6 @@ KNOWN = {
     ("opens a file", "tracer/report/svg/picture.py"): "files of tracer",
     ("opens a file", "tracer/analysis/api_functions.py"): "a file of tracer",
     ("changes a folder", "tracer/cli/fleet.py"): "makes the output",
-    ("changes a folder", "tracer/cli/gdb.py"): "the output that the user names",
     ("changes a folder", "tracer/cli/help.py"): "text of help, and no file",
     ("changes a folder", "tracer/cli/replay.py"): "a temporary folder of its own",
     ("changes a folder", "tracer/fleet/parts.py"): "makes the output",

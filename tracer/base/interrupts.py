@@ -14,6 +14,8 @@ Handler = Any
 """As signal.getsignal gives it"""
 Action = Any
 """A struct sigaction"""
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT}
+"""What fails would fail again at once, and of a trace that was cut the recorder's own handler knows"""
 
 
 @contextmanager
@@ -28,9 +30,8 @@ def waiting(*, then_raised: bool = True) -> Iterator[None]:
         yield
         return
     noted: list[int] = []
-    given: list[int] = [
-        n for n in signal.valid_signals() if n == signal.SIGINT or callable(signal.getsignal(n))
-    ]
+    handled = (number for number in signal.valid_signals() if callable(signal.getsignal(number)))
+    given: list[int] = [signal.SIGINT, *({*handled} - _FAULTS - {signal.SIGINT})]
     kept: dict[int, tuple[Handler, Action]] = {}
     raised = _retried(given, lambda number: _take(number, kept, noted, sigaction))
     try:

@@ -32,7 +32,7 @@ class Data(torch.utils.data.Dataset):
 
 
 lock = threading.Lock()
-options = {"num_workers": 1, "prefetch_factor": 1, "multiprocessing_context": "fork"} if case == "loader" else {}
+options = dict(num_workers=1, prefetch_factor=1, multiprocessing_context="fork") if case == "loader" else {}
 dist.init_process_group("gloo")
 for step, x in enumerate(torch.utils.data.DataLoader(Data(), **options) if options else [torch.ones(4)] * 3):
     hangs = step == 2 and rank == 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from tracer.analysis.api_functions import describe, function_descriptions, role_descriptions
-from tracer.trace.names.roles import allocates, is_graph_launch, loads_code, role
+from tracer.trace.names.roles import allocates, is_graph_launch, loads_code, plain_name, role
 
 ROLES, FUNCTIONS = role_descriptions(), function_descriptions()
 HEADERS = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
@@ -126,3 +127,11 @@ def test_what_warms_up_and_what_replays() -> None:
     assert is_graph_launch("cudaGraphLaunch_ptsz_v10000")
     assert is_graph_launch("cuGraphLaunch")
     assert not is_graph_launch("cudaLaunchKernel")
+
+
+def test_a_name_of_many_versions_is_read_once() -> None:
+    begin = time.process_time()
+    assert plain_name("cudaMalloc" + "_v1" * 20_000) == "Malloc"
+    assert plain_name("cudaMalloc" + "_v1" * 20_000 + "x").endswith("_v1x")
+    assert plain_name("cuMemcpyAsync_v2_ptsz") == "MemcpyAsync"
+    assert time.process_time() - begin < 1  # 3 s and more if it begins again at each version

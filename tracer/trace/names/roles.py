@@ -73,7 +73,8 @@ _RULES = [
     )
 ]
 _PREFIX = re.compile(r"^_*(cuda|cu64|cu)(?=[A-Z])")
-_SUFFIX = re.compile(r"((_v\d+)|(_pt[sd][sz]))+$")
+_REVERSED_SUFFIXES = re.compile(r"^(?:\d+v_|[sz][sd]tp_)+")
+"""`zstp_2v_` of `_v2_ptsz`: a search for what ends a name begins again at each part of `_v1_v1_v1_x`"""
 
 
 @cache
@@ -98,4 +99,4 @@ def loads_code(name: str) -> bool:
 
 def plain_name(name: str) -> str:
     """`MemcpyAsync` of cudaMemcpyAsync and of cuMemcpyAsync_v2_ptsz."""
-    return _PREFIX.sub("", _SUFFIX.sub("", name))
+    return _PREFIX.sub("", _REVERSED_SUFFIXES.sub("", name[::-1])[::-1])

@@ -28,11 +28,9 @@ _PSEUDO_FILE = re.compile(
 )
 _PSEUDO_FILE_OF_PYTHON = re.compile(r"<(?:string|stdin|unknown|unknown source|eval_with_key)>(?:\.\d+)?")
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)", re.DOTALL)
-_REGISTERED = re.compile(
-    r"(?P<how>(?:fallthrough |registered at )*)(?P<file>.+?)(?P<line>:\d+)?( \(in (?P<library>.+)\))?",
-    re.DOTALL,
-)
-_PYTHON_KERNEL = re.compile(r"(?P<name>.+) \((?P<file>.+):(?P<line>\d+)\)", re.DOTALL)
+_REGISTERED = re.compile(r"(?P<how>(?:fallthrough |registered at )*)(?P<file>.+?)(?P<line>:\d+)?", re.DOTALL)
+# The file has no ` (`: each of many would be tried to the end of the text.
+_PYTHON_KERNEL = re.compile(r"(?P<name>.+) \((?P<file>(?:(?! \().)+):(?P<line>\d+)\)", re.DOTALL)
 _COMPILED_KERNELS = "kernels of compiled code"
 _THREAD = re.compile(
     r"python[\d.]*|pt_autograd_\d+|cuda\d*|"
@@ -201,10 +199,13 @@ class Names:
 
     def registered_at(self, text: str) -> str:
         """`RegisterCPU.cpp:12 (in libmine.so)`"""
-        known = _REGISTERED.fullmatch(text)
+        place, inside = text, ""
+        if text.endswith(")") and " (in " in text:
+            place, _, inside = text[:-1].partition(" (in ")
+        known = _REGISTERED.fullmatch(place)
         if not known:
             return ""
-        library = f" (in {self.library(known['library'])})" if known["library"] else ""
+        library = f" (in {self.library(inside)})" if inside else ""
         return f"{known['how']}{self.library(known['file'])}{known['line'] or ''}{library}"
 
     def place(self, text: str) -> str:

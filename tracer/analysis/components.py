@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -112,6 +114,8 @@ UNKNOWN = Component("unknown", "no stack was recorded for the call")
 DESCRIPTIONS = {
     component.name: component.does for component in (*VENDORS, *COMPONENTS, LOADING, OWN, OTHER, UNKNOWN)
 }
+Rule = Callable[[str, str], "tuple[str, str]"]
+"""Of the function and the module of a frame, as rule_of_frame"""
 _DRIVER = re.compile(r"libcuda\.so|libcudart|libcupti|libnvidia")
 _TORCH = re.compile(r"libtorch|libc10|libshm|_C\.cpython|torch/lib/")
 _SYSTEM = re.compile(
@@ -122,7 +126,24 @@ _LOADS = re.compile(
 )
 
 
-def component_of(frames: list[dict[str, Any]]) -> str:
+def rule_of_frame(function: str, module: str) -> tuple[str, str]:
+    """The first rule that fits a frame: vendor, driver, component, torch, foreign or system; and a name."""
+    for vendor in VENDORS:
+        if re.search(vendor.modules, module):
+            return "vendor", vendor.name
+    if _DRIVER.search(module):
+        return "driver", ""
+    for component in COMPONENTS:
+        if (component.functions and re.search(component.functions, function)) or (
+            component.modules and re.search(component.modules, module)
+        ):
+            return "component", component.name
+    if _TORCH.search(module):
+        return "torch", ""
+    return "system" if _SYSTEM.search(module.rpartition("/")[2] or module) else "foreign", ""
+
+
+def component_of(frames: list[dict[str, Any]], rule: Rule = rule_of_frame) -> str:
     """The component of a native stack, innermost frame first.
 
     In a run of frames of vendor libraries the outermost decides, so that what cuBLAS does through
@@ -130,24 +151,16 @@ def component_of(frames: list[dict[str, Any]]) -> str:
     """
     vendor, foreign, torch = "", False, False
     for frame in frames:
-        function, module = frame["function"] or "", frame["module"] or ""
-        library = next((v.name for v in VENDORS if re.search(v.modules, module)), "")
-        if library:
-            vendor = library
+        kind, name = rule(frame["function"] or "", frame["module"] or "")
+        if kind == "vendor":
+            vendor = name
             continue
         if vendor:
             return vendor
-        if _DRIVER.search(module):
-            continue
-        for component in COMPONENTS:
-            if (component.functions and re.search(component.functions, function)) or (
-                component.modules and re.search(component.modules, module)
-            ):
-                return component.name
-        if _TORCH.search(module):
-            torch = True
-        elif not _SYSTEM.search(module.rpartition("/")[2] or module):
-            foreign = True
+        if kind == "component":
+            return name
+        torch |= kind == "torch"
+        foreign |= kind == "foreign"
         if foreign and not torch:
             return OWN.name
     return vendor or (OTHER.name if torch else UNKNOWN.name if not frames else OWN.name)
@@ -155,7 +168,8 @@ def component_of(frames: list[dict[str, Any]]) -> str:
 
 def components(calls: pl.DataFrame, stacks: pl.DataFrame) -> pl.Series:
     """The component of each row of api_calls, by its stack, else by the library that encloses it."""
-    by_stack = {row["id"]: component_of(row["frames"] or []) for row in stacks.iter_rows(named=True)}
+    rule = cache(rule_of_frame)  # all frames may have one long name
+    by_stack = {row["id"]: component_of(row["frames"] or [], rule) for row in stacks.iter_rows(named=True)}
     stack = calls["stack"].cast(pl.Int64)
     found = (
         stack.replace_strict(list(by_stack), list(by_stack.values()), default=None, return_dtype=pl.String)

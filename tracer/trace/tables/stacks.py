@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -50,8 +51,7 @@ class Frame:
     @property
     def vendor(self) -> str | None:
         """The vendor library that it is in, without version: libcublas."""
-        found = _VENDOR.match(self.file)
-        return found[1] if found else None
+        return _vendor(self.file)
 
     @property
     def text(self) -> str:
@@ -76,7 +76,7 @@ class Stacks:
                 row.append(number)
             self._rows.append(row)
         self._is_vendor = [frame.vendor is not None for frame in self._frames]
-        self._is_plumbing = [bool(_PLUMBING.match(frame.file)) for frame in self._frames]
+        self._is_plumbing = [_is_plumbing(frame.file) for frame in self._frames]
 
     def table(self) -> pl.DataFrame:
         frames = pl.DataFrame(
@@ -133,6 +133,17 @@ def library_of_function(name: str) -> str | None:
         if name.startswith(library.removeprefix("lib")):
             return library
     return None
+
+
+@cache
+def _vendor(file: str) -> str | None:
+    found = _VENDOR.match(file)
+    return found[1] if found else None
+
+
+@cache
+def _is_plumbing(file: str) -> bool:
+    return bool(_PLUMBING.match(file))
 
 
 def _frame(definitions: Definitions, libraries: LoadedLibraries, process: int, counter: int) -> Frame:

@@ -12,10 +12,8 @@ import numpy as np
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.documents import Budget, read_document
-from tracer.trace.bytes.records import Body
+from tracer.trace.bytes.records import LONGEST_MEMBER, Body
 
-_LONGEST_MEMBER = 64
-"""Characters of a member of an enumeration, which is in the text of each call. CUDA's longest has 54"""
 _LONGEST_LIST = 1 << 20
 _LONGEST_LINEAGE = 1000
 _LONGEST_STACK = 128
@@ -364,7 +362,7 @@ class Definitions:
 def _numbers_by_name(text: str) -> dict[str, int]:
     """From a line `name=number` for each; raises ValueError where one is not of that form."""
     pairs = (line.rpartition("=") for line in text.splitlines())
-    values = {name[:_LONGEST_MEMBER]: int(number) for name, _, number in pairs}
+    values = {name[:LONGEST_MEMBER]: int(number) for name, _, number in pairs}
     if any(not -(1 << 63) <= value < 1 << 63 for value in values.values()):
         raise ValueError("a number that is larger than any of C's")
     return values

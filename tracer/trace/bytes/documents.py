@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.base.visible import printable
+from tracer.trace.bytes.records import LONGEST_MEMBER, LONGEST_NAME
 from tracer.trace.bytes.trace_errors import TraceError
 
 _SPARE_BYTES, _BYTES = 8 << 20, 16
@@ -94,7 +95,9 @@ class _Check:
         if isinstance(wanted, dict):
             return self._fields(value, wanted) if isinstance(value, dict) else _WRONG
         value = self._anything(value)
-        return value if wanted is Any or value is _WRONG or wanted(value) else _WRONG
+        if wanted is Any or value is _WRONG:
+            return value
+        return _cut(value, _LONGEST.get(wanted)) if wanted(value) else _WRONG
 
     def _list(self, value: Any, wanted: Any, *, all_of: bool) -> Any:
         if not isinstance(value, list):
@@ -137,7 +140,22 @@ class _Check:
         return self._list(value, Any, all_of=False)
 
 
+def _cut(value: Any, longest: int | None) -> Any:
+    """A text, or a list of texts."""
+    if longest is None:
+        return value
+    return value[:longest] if isinstance(value, str) else [text[:longest] for text in value]
+
+
 def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _path(value: Any) -> bool:
     return isinstance(value, str)
 
 
@@ -180,6 +198,13 @@ def _whole_or_null(value: Any) -> bool:
 def _key(value: Any) -> bool:
     """Of a functionality with several backends a list: its own name comes first."""
     return _text(value) or (isinstance(value, list) and len(value) > 0 and all(map(_text, value)))
+
+
+_LONGEST: dict[Callable[[Any], bool], int] = {
+    **dict.fromkeys((_name, _key), LONGEST_MEMBER),
+    _path: LONGEST_NAME,
+}
+"""Characters. Many rows have these names; the recorder's are shorter"""
 
 
 def _flags_or_text(value: Any) -> bool:
@@ -238,12 +263,12 @@ _DOCUMENTS: dict[str, Any] = {
             **dict.fromkeys(("pin_memory", "persistent_workers"), _flag),
         },
     ),
-    "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
+    "libraries": ({"path": _path, "base": _count, "end": _count, "build_id": _name},),
     "enums": {
         "num_backends": _backends,
         **dict.fromkeys(("included_by_default", "excluded_by_default"), _key_set),
         "keys": [_key],
-        **{name: {str: _text} for name in ("dtypes", "device_types", "layouts")},
+        **{name: {str: _name} for name in ("dtypes", "device_types", "layouts")},
     },
     "certificate": {
         **dict.fromkeys(("entries", "hooked", "rearmed", "lost_hops"), _count),

@@ -6,6 +6,8 @@ import struct
 
 LONGEST_NAME = 1 << 13
 """Characters: a name may be in many rows, and in the text of many lines"""
+LONGEST_MEMBER = 64
+"""Of a member of an enumeration, which is in the text of each call. CUDA's longest has 54, torch's 38"""
 
 
 class Body:

@@ -11,13 +11,25 @@ from tracer.analysis.trees import depths, levels, parent_rows
 
 OF_TORCH = "#"
 """In the names of ranges that torch itself marks: Optimizer.step#SGD.step"""
+_MOST_NAMES = 128
+"""Of a path. With all of them, the memory for n ranges in each other would grow with n squared"""
+_MOST_TEXT, _LEAST_CUT = 1 << 24, 1000
+"""Bytes of all headings together; each may have as many characters as a line of a tree shows"""
 
 
 def headings(hops: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
     """`outer > inner` of each hop: the ranges that it is in, without torch's own; null if there is none."""
     numbers, paths = paths_of_hops(hops, ranges)
-    texts = [" > ".join(name for name in path if OF_TORCH not in name) or None for path in paths]
-    return pl.Series(texts, dtype=pl.String).gather(numbers)
+    longest = max(_LEAST_CUT, _MOST_TEXT // len(paths))
+    return pl.Series([_heading(path, longest) for path in paths], dtype=pl.String).gather(numbers)
+
+
+def _heading(path: tuple[str, ...], longest: int) -> str | None:
+    text = ""
+    for name in path:
+        if OF_TORCH not in name and len(text) <= longest:
+            text += f" > {name}" if text else name
+    return f"{text[:longest]}..." if len(text) > longest else text or None
 
 
 def paths_of_hops(
@@ -25,6 +37,7 @@ def paths_of_hops(
 ) -> tuple[NDArray[np.int64], list[tuple[str, ...]]]:
     """The number of the path of ranges that each hop is in; and the names on each path, outermost first.
 
+    Of a path of more than 128 names, the innermost and the 127 outermost ones.
     Number 0 is in no range. A range whose begin is not in the trace is a path of its own.
     """
     if not hops["range"].count():
@@ -33,7 +46,7 @@ def paths_of_hops(
     first = np.unique(number, return_index=True)[1]
     paths: list[tuple[str, ...]] = [()]
     for outer, name in zip(above, ranges["name"].cast(pl.String).gather(first), strict=True):
-        paths.append((*paths[outer + 1], name or "?"))
+        paths.append((*paths[outer + 1][: _MOST_NAMES - 1], name or "?"))
     wanted, names = numbered(hops["range"])
     found = np.append(number + 1, 0)[_range_rows(hops, ranges, wanted, names)]
     alone = np.flatnonzero((found == 0) & (wanted >= 0))

@@ -3,6 +3,7 @@ calls that an override left to stock."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +23,27 @@ from tracer.trace.tables.schema import (
     MODULE_CALLS,
     Schema,
 )
-from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, numbers
+from tracer.trace.tables.series import (
+    categories,
+    grouped,
+    in_order,
+    indices,
+    lists,
+    named,
+    nanoseconds,
+    nullable,
+    numbers,
+    texts,
+)
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
+from tracer.trace.tables.texts import longest_that_fits
 
 Index = NDArray[np.int64]
 
 _LIBRARIES = "/(?:site|dist)-packages/"
 _FROM_NAME = {"C++": r"cpp_", "Triton": r"triton_"}
+_BYTES_OF_NODE = 128
+"""In `fused_ops`, `sources` and `nodes`, without its texts"""
 
 
 @dataclass(frozen=True)
@@ -99,8 +114,12 @@ def compiled_tables(
     hops: pl.DataFrame,
     steps: dict[int, Steps],
     to_ns: float,
+    most: int,
 ) -> CompiledTables:
-    """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start."""
+    """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start.
+
+    The lists of nodes of all kernels together have at most `most` bytes.
+    """
     if not len(columns["start"]):
         schemas = (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES, MODULE_CALLS, IMPORTS)
         nothing = [pl.DataFrame(schema=schema) for schema in schemas]
@@ -115,7 +134,7 @@ def compiled_tables(
     functions = _functions(documents, calls_table["called_from"])
     return CompiledTables(
         calls_table,
-        _kernels_table(shared, calls, documents, functions, definitions),
+        _kernels_table(shared, calls, documents, functions, definitions, most),
         _phases_table(shared),
         _modules_table(shared, "module", MODULE_CALLS),
         _modules_table(shared, "import", IMPORTS),
@@ -281,6 +300,7 @@ def _kernels_table(
     documents: list[dict[str, Any]],
     functions: pl.DataFrame,
     definitions: Definitions,
+    most: int,
 ) -> pl.DataFrame:
     rows = shared.rows("kernel", "bench")
     call = shared.above(rows, calls)
@@ -306,6 +326,8 @@ def _kernels_table(
         if key not in origins:
             origins[key] = _origin(document, name, nth)
         found.append(origins[key])
+    uses = np.bincount([max(len(one.nodes or ()), len(one.ops or ())) for one in found] or [0])
+    first = slice(longest_that_fits(uses, most // _BYTES_OF_NODE))
     table = at_definitions(shared.frame(rows), call, functions, ("called_from",)).with_columns(
         compiled_call=indices(call),
         parent=indices(shared.above(rows, rows)),
@@ -317,10 +339,10 @@ def _kernels_table(
                 for origin, part in zip(found, parts, strict=True)
             ]
         ),
-        fused_ops=pl.Series([origin.ops for origin in found], dtype=pl.List(pl.String)),
+        fused_ops=lists((origin.ops or ())[first] for origin in found),
         source=categories([origin.sources[0] if origin.sources else None for origin in found]),
-        sources=pl.Series([origin.sources for origin in found], dtype=pl.List(pl.String)),
-        nodes=pl.Series([origin.nodes for origin in found], dtype=COMPILED_KERNELS["nodes"]),
+        sources=lists((origin.sources or ())[first] for origin in found),
+        nodes=_nodes([(origin.nodes or ())[first] for origin in found]),
         origin=categories([origin.how for origin in found]),
         generated=categories(
             [
@@ -343,6 +365,15 @@ def _kernels_table(
     return in_order(table, COMPILED_KERNELS)
 
 
+def _nodes(of_rows: Sequence[Sequence[tuple[str | None, str | None]]]) -> pl.Series:
+    """Lists of nodes; null where one is empty."""
+    columns = {
+        name: texts(node[place] for nodes in of_rows for node in nodes)
+        for place, name in enumerate(("op", "source"))
+    }
+    return grouped(pl.DataFrame(columns).to_struct(), np.array([len(nodes) for nodes in of_rows], np.int64))
+
+
 @dataclass(frozen=True)
 class _Origin:
     """What a run of a kernel is known to come from."""
@@ -350,7 +381,7 @@ class _Origin:
     language: str | None
     ops: list[str] | None
     sources: list[str] | None
-    nodes: list[dict[str, str | None]] | None
+    nodes: list[tuple[str | None, str | None]] | None
     """op and source of each node, without repetition"""
     how: str | None
     generated: str | None
@@ -376,7 +407,7 @@ def _origin(document: dict[str, Any], name: str, nth: int) -> _Origin:
         language=facts.get("language") or _language_of_name(name),
         ops=ops or None,
         sources=sources or None,
-        nodes=[{"op": op, "source": source} for op, source in pairs] or None,
+        nodes=list(pairs) or None,
         how=how,
         generated=f"{file}:{line}" if file and line else file,
         threads=facts.get("threads"),

@@ -9,7 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.arrays import Numbering
 from tracer.trace.bytes.definitions import (
     Definitions,
     HopDefinition,
@@ -28,14 +27,22 @@ from tracer.trace.tables.overrides import OverrideNames
 from tracer.trace.tables.schema import (
     HOP_KINDS,
     HOPS,
-    ID,
     MODULES,
     PYTHON_STACKS,
     SCALARS,
     SIGNATURES,
     STRING,
 )
-from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, slices
+from tracer.trace.tables.series import (
+    categories,
+    in_order,
+    indices,
+    lists,
+    named,
+    nanoseconds,
+    nullable,
+    slices,
+)
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
 
@@ -205,16 +212,7 @@ def _self_times(
 
 
 def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
-    """The text of a frame is there once, however many stacks have it."""
-    texts: Numbering[str] = Numbering()
-    codes = [texts(frame) for stack in stacks for frame in stack]
-    frames = pl.Series(list(texts.numbers), dtype=pl.String).gather(pl.Series(codes, dtype=ID))
-    ids = pl.Series("id", range(len(stacks)), PYTHON_STACKS["id"])
-    of_frames = ids.gather(np.repeat(np.arange(len(stacks)), [len(stack) for stack in stacks]))
-    grouped = (
-        pl.DataFrame({"id": of_frames, "frames": frames}).group_by("id", maintain_order=True).agg("frames")
-    )
-    return in_order(ids.to_frame().join(grouped, on="id", how="left", maintain_order="left"), PYTHON_STACKS)
+    return in_order(pl.DataFrame({"id": range(len(stacks)), "frames": lists(stacks)}), PYTHON_STACKS)
 
 
 def modules_table(paths: list[ModulePath]) -> pl.DataFrame:
@@ -257,7 +255,7 @@ def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> 
     transposed = zip(*rows, strict=True) if rows else [()] * len(SIGNATURES)
     return pl.DataFrame(
         [
-            pl.Series(name, list(values), dtype)
+            categories(values).alias(name) if dtype is STRING else pl.Series(name, list(values), dtype)
             for (name, dtype), values in zip(SIGNATURES.items(), transposed, strict=True)
         ]
     )

@@ -71,6 +71,7 @@ from tracer.trace.tables.setups import loaders_table, optimizers_table
 from tracer.trace.tables.stacks import Stacks
 from tracer.trace.tables.steps import Steps, find_steps, steps_table
 from tracer.trace.tables.tensors import tensors_table
+from tracer.trace.tables.texts import fitted, most_text
 from tracer.trace.tables.values import values_table
 
 _LATEST_NS = 1 << 62
@@ -231,11 +232,13 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     kernels = KernelNames(definitions)
     hop_flags = [definitions.hops[process][hop].flags for process, hop in vocabulary.definitions.numbers]
     values = values_table(gathered.values, gathered.hops.definition, hop_flags)
+    most = most_text(recording.end)
     hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
+    hops = fitted(hops, most)
     names = list(vocabulary.names.numbers)
     ranges, own_ranges = split(gathered.ranges, names)
     compiled = compiled_tables(
-        own_ranges, names, list(vocabulary.sources.numbers), definitions, hops, steps, to_ns
+        own_ranges, names, list(vocabulary.sources.numbers), definitions, hops, steps, to_ns, most
     )
     hops = with_handed_over(with_lines_of_nodes(hops, compiled), compiled)
     activities = with_compiled_kernels(activities, calls.api_calls, compiled.kernels)
@@ -261,7 +264,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         whole=step is None,
     )
     heap.give_back()
-    return Trace(
+    trace = Trace(
         path=recording.path,
         hops=hops,
         signatures=signatures_table(list(vocabulary.signatures.numbers), keys),
@@ -300,6 +303,9 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         began_ns=recording.header.start_ns if recording.header.start_ns < _LATEST_NS else 0,
         _arguments=(arguments, calls),
     )
+    tables = {name: value for name, value in vars(trace).items() if isinstance(value, pl.DataFrame)}
+    shorter: dict[str, Any] = {name: fitted(table, most) for name, table in tables.items()}
+    return replace(trace, **shorter)
 
 
 def _only(environment: dict[str, Any], step: int | None) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.trace.bytes.arrays import concatenate
+from tracer.trace.bytes.arrays import Numbering, concatenate
 from tracer.trace.tables.schema import ID, STRING, Schema
 
 _AT_ONCE = 1 << 20
@@ -35,8 +35,35 @@ def numbers(column: pl.Series) -> NDArray[np.int64]:
     return column.cast(pl.Int64).fill_null(-1).to_numpy()
 
 
-def categories(values: list[str | None]) -> pl.Series:
-    return pl.Series(values, dtype=STRING)
+def categories(values: Iterable[str | None]) -> pl.Series:
+    return texts(values, STRING)
+
+
+def texts(values: Iterable[str | None], dtype: pl.DataType | type[pl.DataType] = pl.String) -> pl.Series:
+    """A text is in memory once, however many rows have it."""
+    known: Numbering[str | None] = Numbering()
+    codes = np.fromiter(map(known, values), np.uint32)
+    return pl.Series(list(known.numbers), dtype=dtype).gather(codes)
+
+
+def lists(rows: Iterable[Sequence[str]]) -> pl.Series:
+    """Lists of texts, null where one is empty. A text is in memory once, however many lists have it."""
+    lengths: list[int] = []
+
+    def flat() -> Iterator[str]:
+        for row in rows:
+            lengths.append(len(row))
+            yield from row
+
+    found = texts(flat())
+    return grouped(found, np.array(lengths, np.int64))
+
+
+def grouped(values: pl.Series, lengths: NDArray[np.int64]) -> pl.Series:
+    """Lists of these lengths of the values, one after the other; null where a length is 0."""
+    rows = pl.DataFrame({"row": np.repeat(np.arange(len(lengths)), lengths), "value": values})
+    found = rows.group_by("row", maintain_order=True).agg("value")["value"]
+    return found.gather(indices(np.where(lengths > 0, np.cumsum(lengths > 0) - 1, -1)))
 
 
 def named(values: list[str] | list[str | None], codes: NDArray[np.signedinteger]) -> pl.Series:

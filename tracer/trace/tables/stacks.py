@@ -15,7 +15,7 @@ from tracer.trace.names.demangle import demangle
 from tracer.trace.names.kernels import short_kernel_name
 from tracer.trace.names.libraries import Libraries, LoadedLibraries
 from tracer.trace.tables.schema import FRAME, STACKS
-from tracer.trace.tables.series import in_order
+from tracer.trace.tables.series import grouped, in_order, texts
 
 # Libraries whose functions an op calls for its work; those of longer names come first.
 _VENDORS = (
@@ -81,8 +81,8 @@ class Stacks:
     def table(self) -> pl.DataFrame:
         frames = pl.DataFrame(
             {
-                "function": [frame.function for frame in self._frames],
-                "module": [frame.module for frame in self._frames],
+                "function": texts(frame.function for frame in self._frames),
+                "module": texts(frame.module for frame in self._frames),
                 "offset": [frame.offset for frame in self._frames],
                 "file": [None] * len(self._frames),
                 "line": [None] * len(self._frames),
@@ -92,12 +92,7 @@ class Stacks:
         lengths = np.array([len(row) for row in self._rows], np.int64)
         flat = np.fromiter((number for row in self._rows for number in row), np.int64, int(lengths.sum()))
         ids = np.arange(len(self._rows), dtype=np.uint32)
-        grouped = (
-            pl.DataFrame({"id": np.repeat(ids, lengths), "frames": frames.gather(flat)})
-            .group_by("id", maintain_order=True)
-            .agg("frames")
-        )
-        table = pl.DataFrame({"id": ids}).join(grouped, on="id", how="left", maintain_order="left")
+        table = pl.DataFrame({"id": ids, "frames": grouped(frames.gather(flat), lengths)})
         return in_order(table.with_columns(pl.col("frames").fill_null([])), STACKS)
 
     def library_calls(self) -> list[tuple[str | None, str | None]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tracer.trace.tables.series import grouped, texts
 
 _SPARE_BYTES, _BYTES = 16 << 20, 64
-"""For each byte of a trace. Tables of the recorder had up to 4, and could have 25: of deep stacks, all different"""
+"""For each byte of a trace. Tables of the recorder had up to 4; deep stacks, all different, would have 25"""
 _CUT = "..."
 
 

@@ -120,6 +120,16 @@ def libraries() -> TraceWriter:
     return writer
 
 
+def kernels_without_names() -> TraceWriter:
+    writer, lane = new()
+    writer.json(0, "libraries", [{"path": f"/x/{LONG}", "base": 4096, "end": 1 << 40, "build_id": ""}])
+    for number in range(4000):
+        writer.hop(number + 1, address=8192 + number)
+        lane.enter(number + 1)
+        lane.exit()
+    return writer
+
+
 def keys_of_threads() -> TraceWriter:
     sets = [["Undefined", *(f"{letter}{number}{LONG}" for number in range(15))] for letter in "cd"]
     writer, lane = new({**ENUMS, "keys": ["Undefined", *sets, *(f"e{number}{LONG}" for number in range(40))]})
@@ -167,7 +177,16 @@ def nodes_of_kernels() -> TraceWriter:
     return writer
 
 
-MADE = (native_stacks, python_stacks, libraries, keys_of_threads, inputs, ranges, nodes_of_kernels)
+MADE = (
+    native_stacks,
+    python_stacks,
+    libraries,
+    kernels_without_names,
+    keys_of_threads,
+    inputs,
+    ranges,
+    nodes_of_kernels,
+)
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda made: made.__name__)
@@ -179,6 +198,7 @@ def test_each_table_has_texts_in_proportion_to_the_trace(made: object, tmp_path:
     trace = load(path)
     used = {name: sum(map(bytes_of, table)) for name, table in tables_of(trace).items()}
     assert max(used.values()) <= most_text(size)
+    assert sum(map(len, set(trace.hops["kernel"].drop_nulls()))) < 2 << 20
     assert peak() - before < most_text(2 * size)
     assert time.process_time() - begin < 5
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from tracer.trace.bytes.definitions import Definitions
 
+_LONGEST_FILE_NAME = 255
+"""Bytes. Linux has no longer ones, and each address in the library gets a text of its own"""
 _TYPES = {"path": str, "base": int, "end": int, "build_id": str}
 
 
@@ -36,7 +38,8 @@ class LoadedLibraries:
         library = self.find(address)
         if library is None:
             return f"{address:#x}"
-        return f"{os.path.basename(library['path'])}+{address - library['base']:#x}"
+        name = os.path.basename(library["path"])[:_LONGEST_FILE_NAME]
+        return f"{name}+{address - library['base']:#x}"
 
 
 class Libraries:

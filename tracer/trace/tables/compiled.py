@@ -42,7 +42,7 @@ Index = NDArray[np.int64]
 
 _LIBRARIES = "/(?:site|dist)-packages/"
 _FROM_NAME = {"C++": r"cpp_", "Triton": r"triton_"}
-_BYTES_OF_NODE = 128
+_BYTES_OF_NODE = 64
 """In `fused_ops`, `sources` and `nodes`, without its texts"""
 
 

@@ -234,7 +234,6 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     values = values_table(gathered.values, gathered.hops.definition, hop_flags)
     most = most_text(recording.end)
     hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
-    hops = fitted(hops, most)
     names = list(vocabulary.names.numbers)
     ranges, own_ranges = split(gathered.ranges, names)
     compiled = compiled_tables(
@@ -304,7 +303,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         _arguments=(arguments, calls),
     )
     tables = {name: value for name, value in vars(trace).items() if isinstance(value, pl.DataFrame)}
-    shorter: dict[str, Any] = {name: fitted(table, most) for name, table in tables.items()}
+    shorter: dict[str, Any] = dict(fitted(tables, most))
     return replace(trace, **shorter)
 
 

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from tracer.trace.tables.series import grouped, texts
 
-_SPARE_BYTES, _BYTES = 16 << 20, 64
-"""For each byte of a trace. Tables of the recorder had up to 4; deep stacks, all different, would have 25"""
-_CUT = "..."
+_SPARE_BYTES, _BYTES = 16 << 20, 32
+"""For each byte of a trace. Tables of the recorder had up to 4; deep stacks, all different, would have 20"""
+_ELLIPSIS = "..."
+_ANY = 1 << 62
+"""Length of texts that are not cut"""
 
 
 def most_text(size: int) -> int:
@@ -20,24 +22,32 @@ def most_text(size: int) -> int:
     return _SPARE_BYTES + _BYTES * size
 
 
-def fitted(table: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The table, with at most `most` bytes of text in all its rows: the longest texts are cut.
+def fitted(tables: dict[str, pl.DataFrame], most: int) -> dict[str, pl.DataFrame]:
+    """The tables, each with at most `most` bytes of text in all its rows: the longest texts are cut.
 
-    A stranger's trace may name one text of 8,192 characters in each of many rows.
+    A stranger's trace may name one text of 8,192 characters in each of many rows. A text is cut to the same
+    length in all tables, since their rows name each other.
     """
-    found = [(column, list(_texts(column))) for column in table]
-    every = [one for _, each in found for one in each]
+    longest = min((_longest(table, most) for table in tables.values()), default=_ANY)
+    return tables if longest == _ANY else {name: _cut(table, longest) for name, table in tables.items()}
+
+
+def _longest(table: pl.DataFrame, most: int) -> int:
+    every = [one for column in table for one in _texts(column)]
     if sum(_lengths(one).sum() for one in every) <= most:
-        return table
+        return _ANY
     uses = np.zeros(1, np.int64)
     for one in every:
         counts = np.bincount(_lengths(one).drop_nulls().to_numpy())
         uses = np.pad(uses, (0, max(0, len(counts) - len(uses))))
         uses[: len(counts)] += counts
-    longest = longest_that_fits(uses, most)
+    return longest_that_fits(uses, most)
+
+
+def _cut(table: pl.DataFrame, longest: int) -> pl.DataFrame:
     cut = []
-    for column, each in found:
-        long = {text for one in each for text in _distinct(one.filter(_lengths(one) > longest))}
+    for column in table:
+        long = {text for one in _texts(column) for text in _distinct(one.filter(_lengths(one) > longest))}
         if long:
             cut.append(_replaced(column, {text: _shortened(text, longest) for text in long}))
     return table.with_columns(cut)
@@ -75,8 +85,8 @@ def _distinct(texts: pl.Series) -> list[str]:
 
 
 def _shortened(text: str, longest: int) -> str:
-    begin = text.encode()[: max(longest - len(_CUT), 0)]
-    return begin.decode(errors="ignore") + _CUT[:longest]
+    begin = text.encode()[: max(longest - len(_ELLIPSIS), 0)]
+    return begin.decode(errors="ignore") + _ELLIPSIS[:longest]
 
 
 def _replaced(column: pl.Series, by: dict[str, str]) -> pl.Series:

@@ -185,6 +185,33 @@ def nodes_of_kernels() -> TraceWriter:
     return writer
 
 
+def ops_in_a_region() -> TraceWriter:
+    writer, lane = new()
+    writer.hop(1, op=f"aten::{LONG}")
+    writer.json(0, "compiled:1", {"defined_at": "a.py:1", "uses": {"aten.mm": [{"nodes": []}]}})
+    lane.define_string(1, "\x1fcall:1")
+    lane.define(5, struct.pack("<2I", 1, 5) + text("/" + "f" * 8000 + ".py") + text("g"))
+    lane.range_enter(1)
+    for _ in range(15_000):
+        lane.enter(1, source=1)
+        lane.exit()
+    lane.range_exit()
+    return writer
+
+
+def calls_of_a_region() -> TraceWriter:
+    writer, lane = new()
+    uses = {f"aten.a{number}": [{"nodes": [{"source": f"a.py:{number}"}]}] for number in range(4000)}
+    writer.json(0, "compiled:1", {"uses": uses})
+    lane.define_string(1, "\x1fcall:1")
+    for _ in range(2000):
+        lane.range_enter(1)
+        lane.enter(0)
+        lane.exit()
+        lane.range_exit()
+    return writer
+
+
 MADE = (
     native_stacks,
     python_stacks,
@@ -194,6 +221,8 @@ MADE = (
     inputs,
     ranges,
     nodes_of_kernels,
+    ops_in_a_region,
+    calls_of_a_region,
 )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.analysis.distinct import numbered
 from tracer.analysis.ranges import paths_of_hops
+from tracer.trace.tables.distinct import numbered
 
 if TYPE_CHECKING:
     from tracer.trace import Trace

@@ -25,8 +25,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.analysis.cover import Cover, Times
-from tracer.analysis.distinct import distinct
 from tracer.analysis.trees import rows_of_ids
+from tracer.trace.tables.distinct import distinct
 
 if TYPE_CHECKING:
     from tracer.trace import Trace

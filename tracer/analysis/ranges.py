@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.analysis.distinct import numbered
 from tracer.analysis.trees import depths, levels, parent_rows
+from tracer.trace.tables.distinct import numbered
 
 OF_TORCH = "#"
 """In the names of ranges that torch itself marks: Optimizer.step#SGD.step"""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracer.analysis.components import components
-from tracer.analysis.distinct import distinct
 from tracer.analysis.links import UNKNOWN_FUNCTION
+from tracer.trace.tables.distinct import distinct
 from tracer.trace.tables.steps import FEWEST_STEPS
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tracer.analysis.distinct import distinct
 from tracer.analysis.medians import finished_median
 from tracer.analysis.phases import in_backward
 from tracer.analysis.trees import Forest, own_or_forward_line, rows_of_ids
+from tracer.trace.tables.distinct import distinct
 
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from tracer.analysis.distinct import distinct
 from tracer.report.cells import code, prose, wrapped
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 from tracer.report.text import count, duration
 from tracer.trace.certificate.counts import in_words
+from tracer.trace.tables.distinct import distinct
 
 _TITLES = {None: "Dispatch report", "cuda": "CUDA runtime survey", "kernels": "Kernel survey"}
 

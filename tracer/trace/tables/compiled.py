@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tracer.base.numerals import number_of
 from tracer.trace.bytes.arrays import Numbering, climb, nearest, take
 from tracer.trace.bytes.definitions import Definitions
+from tracer.trace.tables.distinct import numbered, same
 from tracer.trace.tables.ranges import OWN, Columns
 from tracer.trace.tables.schema import (
     COMPILE_PHASES,
@@ -57,7 +58,7 @@ class CompiledTables:
     """The description of the region of each call; {}: there is none"""
     handed_over: tuple[Index, list[str]] = field(default_factory=lambda: (np.empty(0, np.int64), []))
     """Rows of hops whose override left the call to stock, and why"""
-    functions: pl.DataFrame = field(default_factory=lambda: _functions([], pl.Series([], dtype=pl.String)))
+    functions: pl.DataFrame = field(default_factory=lambda: _functions([], categories([])))
     """See _functions"""
 
 
@@ -184,13 +185,9 @@ def at_definitions(
     rows = np.flatnonzero(call >= 0)
     of = functions[call[rows]]
     for column in columns if len(rows) else ():
-        begins = (table[column].gather(rows).cast(pl.String) == of["begin"]).fill_null(value=False)
-        shown = of["shown"].filter(begins)
-        lines = shown.unique(maintain_order=True).drop_nulls().to_list()
-        code = np.full(len(table), -1, np.int32)
-        code[rows[begins.to_numpy()]] = numbers(
-            shown.replace_strict(lines, range(len(lines)), default=None, return_dtype=pl.Int64)
-        )
+        begins = same(table[column].gather(rows), of["begin"])
+        code = np.full(len(table), -1, np.int64)
+        code[rows[begins]], lines = numbered(of["shown"].filter(begins))
         line = named(lines, code)
         table = table.with_columns(
             pl.when(line.is_not_null()).then(line).otherwise(pl.col(column)).alias(column)
@@ -203,16 +200,13 @@ def _functions(documents: list[dict[str, Any]], called_from: pl.Series) -> pl.Da
 
     The line of the `def`; of a function of an installed library the line that called it.
     """
-    places = pl.DataFrame(
-        {
-            "begin": [document.get("decorated_at") or document.get("defined_at") for document in documents],
-            "place": [document.get("defined_at") for document in documents],
-            "caller": called_from.cast(pl.String),
-        },
-        {"begin": pl.String, "place": pl.String, "caller": pl.String},
-    )
-    of_library = pl.col("place").str.contains(_LIBRARIES)
-    return places.select("begin", shown=pl.when(of_library).then("caller").otherwise("place"))
+    place = categories(document.get("defined_at") for document in documents)
+    begin = categories(document.get("decorated_at") or document.get("defined_at") for document in documents)
+    number, names = numbered(place)
+    of_library = pl.Series(names, dtype=pl.String).str.contains(_LIBRARIES).to_numpy()
+    from_library = pl.Series(np.append(of_library, False)[number])  # of none: number is -1
+    shown = pl.when(from_library).then(called_from).otherwise(place)
+    return pl.select(begin=begin, shown=shown)
 
 
 def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], times: Index) -> Index:

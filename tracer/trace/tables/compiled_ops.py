@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.trace.bytes.arrays import Numbering, nearest, take
+from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.compiled import CompiledTables, at_definitions, innermost
+from tracer.trace.tables.distinct import numbered, same
 from tracer.trace.tables.series import indices, named, numbers
 
 Index = NDArray[np.int64]
@@ -37,14 +38,19 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
     hops = _called_where_the_region_is(hops, inside, call[inside], calls)
     parent = numbers(hops["parent"])
     outermost = inside[take(call, parent[inside]) != call[inside]]
-    ops = hops["op"].gather(indices(outermost)).cast(pl.String).to_list()
+    number, names = numbered(hops["op"].gather(indices(outermost)))
+    bases = [*map(_base, names), ""]
     found: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for row, of, op in zip(outermost.tolist(), call[outermost].tolist(), ops, strict=True):
-        found[of][_base(op or "")].append(row)
+    for row, of, op in zip(outermost.tolist(), call[outermost].tolist(), number.tolist(), strict=True):
+        found[of][bases[op]].append(row)
     lines: dict[str, int] = {}
     code = np.full(len(hops), -1, np.int32)
+    lines_of_ops: dict[int, dict[str, list[str | None]]] = {}  # many calls have one document
     for of, rows_of in found.items():
-        nodes = _lines_of_ops(compiled.documents[of])
+        document = compiled.documents[of]
+        if id(document) not in lines_of_ops:
+            lines_of_ops[id(document)] = _lines_of_ops(document)
+        nodes = lines_of_ops[id(document)]
         for base, rows in rows_of.items():
             if len(wanted := nodes.get(base, [])) == len(rows):
                 code[rows] = [lines.setdefault(line, len(lines)) if line else -1 for line in wanted]
@@ -65,17 +71,11 @@ def _called_where_the_region_is(
 
     Code that Dynamo generated runs no line of its own. `inside`: the rows in a call, `call`: its row.
     """
-    places: Numbering[str] = Numbering()
-    defined, called = (calls[name].cast(pl.String).to_list() for name in ("defined_at", "called_from"))
-    callers = np.array([places(line) if line else -1 for line in called], np.int32)
-    code = np.full(len(hops), -1, np.int32)
-    for of in np.unique(call).tolist():
-        if not defined[of]:
-            continue
-        rows = inside[call == of]
-        at_def = (hops["called_from"].gather(rows).cast(pl.String) == defined[of]).fill_null(value=False)
-        code[rows[at_def.to_numpy()]] = callers[of]
-    line = named(list(places.numbers), code)
+    number, lines = numbered(calls["called_from"])
+    at_def = same(hops["called_from"].gather(inside), calls["defined_at"].gather(call))
+    code = np.full(len(hops), -1, np.int64)
+    code[inside[at_def]] = number[call[at_def]]
+    line = named(lines, code)
     return hops.with_columns(called_from=pl.when(line.is_not_null()).then(line).otherwise("called_from"))
 
 

@@ -26,3 +26,12 @@ def numbered(names: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
     return numbers[names.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()], known.cast(
         pl.String
     ).to_list()
+
+
+def same(one: pl.Series, other: pl.Series) -> NDArray[np.bool_]:
+    """Which rows have one name in both columns; where there is none, no."""
+    (codes, names), (codes_of_other, names_of_other) = numbered(one), numbered(other)
+    place = {name: at for at, name in enumerate(names)}
+    at = np.array([*(place.get(name, -1) for name in names_of_other), -1])
+    found: NDArray[np.bool_] = (codes >= 0) & (codes == at[codes_of_other])
+    return found

@@ -97,7 +97,7 @@ def test_a_gain_is_measured(tmp_path: Path, case: str) -> None:
     found = advised(tmp_path, case, True, "--measure")
     mine = next(row for row in [*rows(found), *found["dropped"]] if row["rule"] == case)
     if mine["known"] == "bounded":
-        assert mine["why_not_measured"] == "the machine is busy"
+        assert mine["why_not_measured"] in ("the machine is busy", "the machine was busy")
     else:
         assert mine["known"] == "measured"
         assert mine["gain"]["ratio_low"] > 1.02

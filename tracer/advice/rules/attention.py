@@ -66,13 +66,14 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
             chain.hops += [rows[at]["id"] for at in range(first, last + 1)]
             chain.number += 1
             chain.between, chain.operands = rows[first + 1 : last], operands
-    used = _else_reads_weights(steady, rows, chains)
+    of_chains = {hop for chain in chains.values() for hop in chain.hops}
+    last_reader = {row["inputs"]: row["id"] for row in rows if row["id"] not in of_chains}
     for line, ops in _costly(steady, chains).items():
-        if line in used:
-            continue
         chain, of_backward = chains[line], ops.filter(in_backward())
         cost = steady.cost_ns(ops.filter(~in_backward())) + steady.cost_ns(of_backward)
         if cost < LEAST * steady.step_ns or chain.operands is None:
+            continue
+        if _else_reads_weights(steady, chain, last_reader):
             continue
         times = steady.a_step(chain.number)
         query, key, _ = chain.operands
@@ -91,20 +92,17 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
         )
 
 
-def _else_reads_weights(steady: Steady, rows: list[dict[str, Any]], chains: dict[str, _Chain]) -> set[str]:
-    """Lines of attentions behind which another op reads tensors as large as their weights: a fused kernel
-    gives none."""
-    of_chains = {hop for chain in chains.values() for hop in chain.hops}
-    found = set()
-    for line, chain in chains.items():
-        if chain.operands is not None:
-            query, key, _ = chain.operands
-            scores = (*query.shape[:-1], key.shape[-1])
-            reads = set(steady.with_inputs(lambda of, s=scores: any(one.shape == s for one in of)))
-            behind = (row for row in rows if row["id"] > min(chain.hops) and row["id"] not in of_chains)
-            if any(row["inputs"] in reads for row in behind):
-                found.add(line)
-    return found
+def _else_reads_weights(steady: Steady, chain: _Chain, last_reader: dict[int, int]) -> bool:
+    """Whether an op behind the attentions reads tensors as large as their weights: a fused kernel gives none.
+
+    `last_reader`: inputs -> the last op with them that is part of no attention.
+    """
+    if chain.operands is None:
+        return False
+    query, key, _ = chain.operands
+    scores = (*query.shape[:-1], key.shape[-1])
+    reads = steady.with_inputs(lambda of: any(one.shape == scores for one in of))
+    return any(last_reader.get(inputs, -1) > min(chain.hops) for inputs in reads)
 
 
 def _costly(steady: Steady, chains: dict[str, _Chain]) -> dict[str, pl.DataFrame]:

@@ -64,11 +64,12 @@ def redact(path: str | os.PathLike[str], output: IO[bytes], known: KnownNames) -
                 output.write(
                     payload[: place.size].ljust(place.size, b"\0")
                 )  # the rest: zeros that were trimmed
-            elif chunk.stream in (fmt.HOPS, fmt.ACTIVITIES):
-                _copy(trace, output, start, place.offset + place.size)
-            if chunk.stream == fmt.HOPS:
+            elif chunk.stream == fmt.HOPS:
+                _copy(trace, output, start, place.offset)
                 output.seek(place.offset)
                 output.write(redactor.events(trace.read(*place)))
+            elif chunk.stream == fmt.ACTIVITIES:
+                _copy(trace, output, start, place.offset + place.size)
     return redactor.names.done
 
 

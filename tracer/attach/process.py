@@ -177,15 +177,8 @@ class Process:
         return ranks.of_this_process(dict(word.split("=", 1) for word in words if "=" in word))
 
     def words(self, name: str) -> list[str]:
-        """Its "cmdline" or its "environ", not more of them than exec gives; empty if they cannot be read.
-
-        A process may say that they are anywhere in its memory, and of any length.
-        """
-        try:
-            with open(self._folder / name, "rb") as file:
-                return file.read(_MOST_OF_EXEC).decode(errors="replace").split("\0")
-        except OSError:
-            return []
+        """Its "cmdline" or its "environ", not more of them than exec gives; empty if they cannot be read."""
+        return _words(self._folder / name)
 
     def check(self) -> None:
         """Whether tracer may attach, and fits the Python and the torch of the process."""
@@ -343,11 +336,19 @@ def already_traced(pid: int, debugger: int) -> RecordingError:
 
 def _is_of_tracer(debugger: int) -> bool | None:
     """Whether it is a gdb that another attach or detach has started; None if it has ended."""
-    try:
-        command = "".join(Process(debugger).words("cmdline"))
-    except RecordingError:
-        return None
+    command = "".join(
+        _words(Path("/proc", str(debugger), "cmdline"))
+    )  # a thread may trace, which is no Process
     return GDB_FOLDER in command if command else None
+
+
+def _words(path: Path) -> list[str]:
+    """A process may say that they are anywhere in its memory, and of any length."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MOST_OF_EXEC).decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def not_permitted(pid: int) -> RecordingError:
